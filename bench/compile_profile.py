@@ -61,7 +61,7 @@ def measured(clock: Clock) -> None:
         setattr(owner, attribute, clock.timed(name, getattr(owner, attribute)))
 
     wrap(compiler, "optimize", "passes")
-    wrap(program.Lowering, "lower", "lower")
+    wrap(compiler, "lower", "lower")
     wrap(program, "arrange", "arrange")
     wrap(entry, "KernelWriter", "emit")
     wrap(emit.KernelWriter, "write", "emit")

@@ -12,7 +12,7 @@ from hlokit.cpu.loops.expr import Buffer
 from hlokit.cpu.lower.buffers import Assignment, assign
 from hlokit.cpu.lower.context import Context
 from hlokit.cpu.lower.leaf import array_leaves
-from hlokit.cpu.lower.program import Lowering
+from hlokit.cpu.lower.program import lower
 from hlokit.cpu.lower.steps import Block, CopyStep, Step
 from hlokit.cpu.target import Target
 from hlokit.errors import UnsupportedError
@@ -95,7 +95,7 @@ def compile_program(
     arguments = [
         [context.buffer(p.name, leaf, fresh=False) for leaf in array_leaves(p.shape)] for p in entry.parameters
     ]
-    block = Lowering(entry, arguments, context).lower()
+    block = lower(entry, arguments, context)
     results = _own_results(block, context)
     llvm = Module()
     flat = [buffer for buffers in arguments for buffer in buffers]

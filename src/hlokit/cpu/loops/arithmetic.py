@@ -5,15 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NoReturn
+from typing import Any, TypeVar
 
 import numpy as np
 
 from hlokit.cpu.loops.expr import Axis, Buffer, Expressions, Node, Pair, RuntimeInt
-from hlokit.cpu.lower.leaf import Leaf, Source
-from hlokit.cpu.lower.retries import Reference, Split
+from hlokit.cpu.lower.leaf import Source
+from hlokit.cpu.lower.retries import Inexact, Split
 from hlokit.cpu.math.half import in_half
-from hlokit.errors import UnsupportedError
 from hlokit.forms.affine import Affine, Index, row_major
 from hlokit.forms.emitter import Condition, Emitter, Value
 from hlokit.forms.primitives import PRIMITIVES, Primitive
@@ -23,14 +22,16 @@ from hlokit.types.dtype import DType
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
 
+T = TypeVar("T")
+
 
 @dataclass(eq=False)
 class Arithmetic(Emitter):
-    """Writes the nodes of one kernel.
+    """Makes the nodes of one kernel's expressions.
 
+    source  where constant arrays lie
     half    whether the machine computes in f16
     guards  the conditions under which alone what is being written is read
-    _open   the leaves that are being written: each reads the next
     _exact  nodes in f32 all of whose values are ones of a narrower type: rounding to it changes none
     """
 
@@ -40,34 +41,26 @@ class Arithmetic(Emitter):
     half: bool = False
     expressions: Expressions = field(default_factory=Expressions, init=False)
     guards: tuple[Node, ...] = field(default=(), init=False)
-    _open: list[Leaf] = field(default_factory=list[Leaf], init=False)
     _exact: dict[Node, DType] = field(default_factory=dict[Node, DType], init=False)
     _runtime: dict[tuple[Node, int, int], RuntimeInt] = field(
         default_factory=dict[tuple[Node, int, int], RuntimeInt], init=False
     )
 
-    def left_to_reference(self, what: str) -> NoReturn:
-        """Strict code cannot have this: the instruction that is being built is evaluated by the reference."""
-        reason = f"strict: {what} has the reference's bits there alone"
-        if self._open:
-            raise Reference(self._open[-1], reason)
-        raise UnsupportedError(reason)
-
     def check_exact(self, instruction: Instruction) -> None:
-        """Strict code computes what the reference computes, bit for bit."""
+        """Strict code computes what the reference computes, bit for bit; raises Inexact where it cannot."""
         if self.strict and not instruction.op.is_exact(*(o.shape for o in instruction.operands)):
-            self.left_to_reference(instruction.opcode)
+            raise Inexact(instruction.opcode)
 
     def primitive(self, primitive: Primitive, operands: Sequence[Value], dtype: DType) -> Value:
         name = primitive.name
         if self.strict and primitive.ulp is not None:
-            self.left_to_reference(name)
+            raise Inexact(name)
         if name == "complex":
             return Pair(dtype, operands[0], operands[1])  # type: ignore[arg-type]
         if name in ("real", "imag"):
             return getattr(operands[0], name)
         if name == "select":
-            return self._select(operands[0], operands[1], operands[2])
+            return self.choose(operands[0], operands[1], operands[2])
         nodes: Any = tuple(operands)
         if name in ("to_bits", "from_bits") and _is_integer_of_bytes(dtype) and _is_integer_of_bytes(nodes[0].dtype):
             if nodes[0].dtype is dtype:
@@ -117,14 +110,15 @@ class Arithmetic(Emitter):
         below = number > most  # the value is less than the constant
         return self.expressions.flag(below if name in ("lt", "le") else not below if name in ("gt", "ge") else False)
 
-    def _select(self, condition: Any, then: Any, otherwise: Any) -> Any:
+    def choose(self, condition: Any, then: Any, otherwise: Any) -> Any:
+        """A select of real or complex values; no node where it is known which."""
         if then is otherwise:
             return then
         if condition.op == "const":
             return then if condition.data else otherwise
         if isinstance(then, Pair):
-            real = self._select(condition, then.real, otherwise.real)
-            return Pair(then.dtype, real, self._select(condition, then.imag, otherwise.imag))
+            real = self.choose(condition, then.real, otherwise.real)
+            return Pair(then.dtype, real, self.choose(condition, then.imag, otherwise.imag))
         return self.expressions.node("select", then.dtype, (condition, then, otherwise))
 
     def _affine_result(self, name: str, nodes: tuple[Node, ...], dtype: DType) -> Node | None:
@@ -196,16 +190,24 @@ class Arithmetic(Emitter):
         return False if self._not(known) in self.guards else known
 
     def branch(self, conditions: Sequence[Value], then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
-        condition: Any = self._all(conditions)
+        condition: Any = self.conjunction(conditions)
         if isinstance(condition, bool):
             return then() if condition else otherwise()
+        first = self.where(conditions, then)
+        second = self.where([self._not(condition)], otherwise)
+        return self.choose(condition, first, second)
+
+    def where(self, conditions: Sequence[Any], make: Callable[[], T]) -> T:
+        """What `make` gives, made for places at which all guards and these conditions hold."""
         outer = self.guards
-        self.guards = self._with(outer, *conditions)
-        first = then()
-        self.guards = self._with(outer, self._not(condition))
-        second = otherwise()
+        return self.under((*outer, *(c for c in conditions if c not in outer)), make)
+
+    def under(self, guards: tuple[Node, ...], make: Callable[[], T]) -> T:
+        """What `make` gives, made under these guards alone."""
+        outer, self.guards = self.guards, guards
+        made = make()
         self.guards = outer
-        return self._select(condition, first, second)
+        return made
 
     def as_index(self, value: Value, low: int, high: int, inside: bool = False) -> Affine:
         node: Any = value
@@ -248,10 +250,8 @@ class Arithmetic(Emitter):
             found = self._runtime[key] = RuntimeInt(node, low, high)
         return Affine.of(found)
 
-    # -- guards
-
-    def _all(self, conditions: Sequence[Condition]) -> Any:
-        """Their conjunction: a node, or what is known."""
+    def conjunction(self, conditions: Sequence[Condition]) -> Any:
+        """Whether all of them hold: a node, or what is known."""
         total: Any = True
         for condition in conditions:
             if isinstance(condition, bool):
@@ -265,9 +265,6 @@ class Arithmetic(Emitter):
         if condition.op == "not":
             return condition.args[0]
         return self.expressions.node("not", dtypes.pred, (condition,))
-
-    def _with(self, guards: tuple[Node, ...], *more: Any) -> tuple[Node, ...]:
-        return guards + tuple(m for m in more if m not in guards)
 
 
 _COMPARED = {

@@ -7,40 +7,43 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlokit.analysis.loops import Counter, counter, invariants
-from hlokit.cpu.loops.arithmetic import parts_of
-from hlokit.cpu.loops.expr import HOLE, Fold, Node, affine_deps, affine_of, children, reachable
-from hlokit.cpu.loops.folding import Folding, Group
-from hlokit.cpu.lower.leaf import Leaf
+from hlokit.cpu.loops.arithmetic import Arithmetic, parts_of
+from hlokit.cpu.loops.expr import HOLE, Expressions, Fold, Node, affine_deps, affine_of, children, reachable
+from hlokit.cpu.loops.folding import fold_results, hole
+from hlokit.cpu.loops.space import Dimension, IterationSpace
+from hlokit.cpu.lower.leaf import Leaf, Source
 from hlokit.errors import UnsupportedError
 from hlokit.forms.affine import Index
 from hlokit.hlo.instruction import Instruction
-from hlokit.ops.control_flow import While
 
 
 @dataclass(eq=False)
-class ElementLoops(Folding):
-    """Loops over elements.
+class ElementLoops:
+    """The loops of one kernel that work element by element.
 
-    memo      what has been built, by what it is, index, guards and passes
+    element   gives the elements of leaves, those of bodies among them
     bindings  readers of what loops' bodies take, in whose passes it is a hole
-    _passes   which passes are being built, outermost first
+    passes    which passes are being built, outermost first
+    _results  of each loop at an index, in these passes
     """
 
-    memo: dict[tuple[Any, ...], Any] = field(default_factory=dict[tuple[Any, ...], Any], init=False)
+    arithmetic: Arithmetic
+    space: IterationSpace
+    source: Source
+    element: Callable[[Leaf, Index], Any]
     bindings: dict[Leaf, Callable[[Index], Any]] = field(default_factory=dict[Leaf, Callable[[Index], Any]], init=False)
-    _passes: tuple[int, ...] = field(default=(), init=False)
+    passes: tuple[int, ...] = field(default=(), init=False)
+    _results: dict[tuple[Any, ...], dict[int, Any]] = field(
+        default_factory=dict[tuple[Any, ...], dict[int, Any]], init=False
+    )
 
-    def _repeats(self, leaf: Leaf) -> int:
-        found = counter(leaf.instruction) if isinstance(leaf.instruction.op, While) else None
-        return found.trips if found is not None else 1
-
-    def _loop(self, loop: Instruction, number: int, index: Index) -> Any:
+    def value(self, loop: Instruction, number: int, index: Index) -> Any:
         """An element after all passes: a fold over them, whose accumulators are the state's elements at this index.
 
         UnsupportedError where a pass reads the state elsewhere than at this index.
         """
         found = counter(loop)
-        if found is None or found.index is None or (self.guards and index):
+        if found is None or found.index is None or (self.arithmetic.guards and index):
             raise UnsupportedError(f"{loop.name}: no counted loop over elements")
         init = loop.operands[0]
         kept = invariants(loop)
@@ -48,18 +51,19 @@ class ElementLoops(Folding):
             return self.element(self.source.leaf(init, number), index)
         shapes = loop.shape.elements
         if number == found.index:
-            return self.constant(found.start + found.trips * found.step, shapes[number].dtype)
-        key = ("loop", loop, index, self._passes)
-        values = self.memo.get(key)
-        if values is None:
-            guards, self.guards = self.guards, ()  # a loop over scalars is the same whoever reads it
-            values = self.memo[key] = self._passed(loop, found, kept, shapes[number].dimensions, index)
-            self.guards = guards
+            return self.arithmetic.constant(found.start + found.trips * found.step, shapes[number].dtype)
+        key = (loop, index, self.passes)
+        values = self._results.get(key)
+        if values is None:  # a loop over scalars is the same whoever reads it: under any guards
+            dimensions = shapes[number].dimensions
+            values = self.arithmetic.under((), lambda: self._passed(loop, found, kept, dimensions, index))
+            self._results[key] = values
         return values[number]
 
     def _passed(
         self, loop: Instruction, count: Counter, kept: Sequence[int], dimensions: tuple[int, ...], index: Index
     ) -> dict[int, Any]:
+        """The state's elements after all passes, by their number: those of arrays of these dimensions, and scalars."""
         init, body = loop.operands[0], loop.called[1]
         shapes = loop.shape.elements
         state = [
@@ -70,21 +74,21 @@ class ElementLoops(Folding):
         starts = {k: self.element(self.source.leaf(init, k), index if shapes[k].rank else ()) for k in state}
         if not count.trips:
             return starts
-        place = 1000 * (len(self._passes) + 1)
-        holes = {k: self._hole(shapes[k].dtype, place + j) for j, k in enumerate(state)}
-        trip = self.group(count.trips)
-        outer, saved = self._passes, dict(self.bindings)
-        self._passes = (*outer, len(self.groups))
+        expressions = self.arithmetic.expressions
+        place = 1000 * (len(self.passes) + 1)
+        holes = {k: hole(expressions, shapes[k].dtype, place + j) for j, k in enumerate(state)}
+        trip = self.space.dimension(count.trips)
+        outer, saved = self.passes, dict(self.bindings)
+        self.passes = (*outer, len(self.space.dimensions))
         for k in range(len(shapes)):
             self.bindings[Leaf(body.parameters[0], k)] = self._carried(loop, k, holes, kept, count, trip, index)
         results = {k: self.element(self.source.leaf(body.root, k), index if shapes[k].rank else ()) for k in state}
-        self.bindings, self._passes = saved, outer
+        self.bindings, self.passes = saved, outer
         inits, combined = parts_of(list(starts.values())), parts_of(list(results.values()))
-        own = parts_of(list(holes.values()))
-        combined, bodies, slots = self._with_elements(combined, own, place + 500)
+        accumulators = parts_of(list(holes.values()))
+        combined, bodies, slots = with_elements(expressions, combined, accumulators, place + 500)
         fold = Fold(trip.axes, inits, bodies, combined, slots, ordered=True)
-        node = self.expressions.node("fold", inits[0].dtype, (), fold)
-        return dict(zip(state, self._assembled(node, [starts[k].dtype for k in state]), strict=True))
+        return dict(zip(state, fold_results(expressions, fold, [starts[k].dtype for k in state]), strict=True))
 
     def _carried(
         self,
@@ -93,7 +97,7 @@ class ElementLoops(Folding):
         holes: Mapping[int, Any],
         kept: Sequence[int],
         count: Counter,
-        trip: Group,
+        trip: Dimension,
         index: Index,
     ) -> Callable[[Index], Any]:
         """The state's element k as a pass reads it."""
@@ -102,11 +106,12 @@ class ElementLoops(Folding):
 
         def read(at: Index) -> Any:
             if k == count.index:
-                return self.expressions.node("number", shape.dtype, (), trip.affine * count.step + count.start)
+                number = trip.affine * count.step + count.start
+                return self.arithmetic.expressions.node("number", shape.dtype, (), number)
             if k in kept:
-                inner, self._passes = self._passes, self._passes[:-1]
+                inner, self.passes = self.passes, self.passes[:-1]
                 value = self.element(self.source.leaf(loop.operands[0], k), at)
-                self._passes = inner
+                self.passes = inner
                 return value
             if k not in holes or at != own:
                 raise UnsupportedError(f"{loop.name}: a pass reads the state at other indices")
@@ -114,32 +119,33 @@ class ElementLoops(Folding):
 
         return read
 
-    def _with_elements(
-        self, combined: Sequence[Node], own: Sequence[Node], place: int
-    ) -> tuple[tuple[Node, ...], tuple[Node, ...], tuple[tuple[int, int], ...]]:
-        """The combiner with all that needs no accumulator taken out: these are the elements it is given."""
-        taken: dict[Node, Node] = {}
-        new: dict[Node, Node] = {}
-        needed = set(own)
-        for node in reachable(combined):  # whether a node needs an accumulator, children first
-            if node not in needed and any(child in needed for child in children(node)):
-                needed.add(node)
-                affine = affine_of(node)
-                if affine is not None and affine_deps(affine) & ~HOLE:
-                    raise UnsupportedError("a pass of the loop has indices that depend on its state and on axes")
-        stack = [(node, False) for node in reversed(combined)]
-        while stack:
-            node, done = stack.pop()
-            if node in new:
-                continue
-            if node not in needed and node.op != "const":
-                hole = self.expressions.node("hole", node.dtype, (), (place + len(taken), 0))
-                taken[node] = new[node] = hole
-            elif done or not node.args or node.op == "part":
-                args = [new.get(a, a) for a in node.args]
-                new[node] = self.expressions.node(node.op, node.dtype, args, node.data)
-            else:
-                stack.append((node, True))
-                stack += [(a, False) for a in node.args if a not in new]
-        slots = tuple(h.data for h in (*own, *taken.values()))
-        return tuple(new[n] for n in combined), tuple(taken), slots
+
+def with_elements(
+    expressions: Expressions, combined: Sequence[Node], accumulators: Sequence[Node], place: int
+) -> tuple[tuple[Node, ...], tuple[Node, ...], tuple[tuple[int, int], ...]]:
+    """The combiner with all that needs no accumulator taken out: these are the elements it is given."""
+    taken: dict[Node, Node] = {}
+    new: dict[Node, Node] = {}
+    needed = set(accumulators)
+    for node in reachable(combined):  # whether a node needs an accumulator, children first
+        if node not in needed and any(child in needed for child in children(node)):
+            needed.add(node)
+            affine = affine_of(node)
+            if affine is not None and affine_deps(affine) & ~HOLE:
+                raise UnsupportedError("a pass of the loop has indices that depend on its state and on axes")
+    stack = [(node, False) for node in reversed(combined)]
+    while stack:
+        node, done = stack.pop()
+        if node in new:
+            continue
+        if node not in needed and node.op != "const":
+            hole = expressions.node("hole", node.dtype, (), (place + len(taken), 0))
+            taken[node] = new[node] = hole
+        elif done or not node.args or node.op == "part":
+            args = [new.get(a, a) for a in node.args]
+            new[node] = expressions.node(node.op, node.dtype, args, node.data)
+        else:
+            stack.append((node, True))
+            stack += [(a, False) for a in node.args if a not in new]
+    slots = tuple(h.data for h in (*accumulators, *taken.values()))
+    return tuple(new[n] for n in combined), tuple(taken), slots

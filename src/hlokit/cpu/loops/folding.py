@@ -1,19 +1,20 @@
-"""Folding: the axes of a kernel, and folds over them."""
+"""Folds: loops over dimensions of the iteration space, prefix folds along an axis, and short folds written out."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count, product
 from math import prod
 from typing import Any
 
 from hlokit.analysis.reducers import is_semigroup, takes_any_order_of_numbers
 from hlokit.cpu.loops.arithmetic import Arithmetic, parts_of
 from hlokit.cpu.loops.called import CalledFunction, Turned
-from hlokit.cpu.loops.expr import Axis, Fold, Node, Pair, identity_name, index_deps
-from hlokit.cpu.lower.leaf import Leaf
+from hlokit.cpu.loops.expr import Axis, Expressions, Fold, Node, Pair, identity_name, index_deps
+from hlokit.cpu.loops.space import Dimension, IterationSpace
+from hlokit.cpu.lower.leaf import Leaf, Source
 from hlokit.cpu.lower.retries import Materialise, Turn
 from hlokit.forms.affine import Affine, Index
 from hlokit.forms.emitter import Condition
@@ -30,92 +31,40 @@ _NEAR = 1 << 19
 """Bytes of an array that may be gone through column by column: they stay in the second-level cache."""
 
 
-class Group:
-    """A dimension's extent as axes, outer first: one axis, or several where reshapes cut it.
+class ElementReader:
+    """A reader of an operand: gives its elements as `element` computes or loads them."""
 
-    `turned`: its places are counted from the last to the first.
-    """
-
-    def __init__(self, extent: int, axes: Sequence[Axis], turned: bool = False) -> None:
-        self.extent = extent
-        self.axes = tuple(axes)
-        self.turned = turned
-        self.affine = Affine.of(0)
-        for axis in axes:
-            self.affine = self.affine * axis.extent + axis
-        if turned:
-            self.affine = self.affine * -1 + (extent - 1)
-        self.deps = 0
-        for axis in axes:
-            self.deps |= axis.bit
-
-
-class Reader:
-    """A reader of an operand."""
-
-    def __init__(self, build: Folding, leaf: Leaf) -> None:
-        self.build = build
+    def __init__(self, element: Callable[[Leaf, Index], Any], leaf: Leaf) -> None:
+        self.element = element
         self.leaf = leaf
         self.shape = leaf.shape
 
     def __call__(self, index: Index) -> Any:
-        return self.build.element(self.leaf, index)
+        return self.element(self.leaf, index)
 
 
 @dataclass(eq=False)
-class Folding(Arithmetic):
-    """The axes of one kernel, and folds.
+class Folds:
+    """Folds of one kernel over dimensions of its iteration space.
 
-    splits        factors of its groups by their number
-    turned        numbers of groups that are walked backwards; None: none may be
-    around        the kernel's loops, outermost first, where nothing else orders them
-    _folding      the axes that each fold binds whose bodies are being built; None for one that is written out
-    _folded_for   the axes on which folds that are in no other fold depend
-    _inside       the axes on which the fold depends whose bodies are being built
-    _scanned      along which cumulative folds go
+    bound        the axes that each fold binds whose bodies are being built; None for one that is written out
+    inside       the axes on which the fold depends whose bodies are being built
+    _folded_for  the axes on which folds that are in no other fold depend
+    _scanned     the axes along which cumulative folds go
     """
 
-    splits: Mapping[int, Sequence[int]]
-    _: KW_ONLY
-    turned: AbstractSet[int] | None = None
-    around: Sequence[Axis] = field(default=(), init=False)
-    groups: list[Group] = field(default_factory=list[Group], init=False)
-    _bits: int = field(default=1, init=False)
-    _folding: list[int | None] = field(default_factory=list[int | None], init=False)
+    arithmetic: Arithmetic
+    space: IterationSpace
+    source: Source
+    bound: list[int | None] = field(default_factory=list[int | None], init=False)
+    inside: int = field(default=0, init=False)
     _folded_for: list[int] = field(default_factory=list[int], init=False)
-    _inside: int = field(default=0, init=False)
     _scanned: set[Axis] = field(default_factory=set[Axis], init=False)
 
-    @abstractmethod
-    def element(self, leaf: Leaf, index: Index) -> Any:
-        """The element of an array."""
-
-    # -- axes
-
-    def group(self, extent: int) -> Group:
-        """A new dimension of the iteration space."""
-        factors = self.splits.get(len(self.groups), (extent,))
-        axes: list[Axis] = []
-        for factor in factors:
-            self._bits += 1
-            axes.append(Axis(f"i{self._bits - 2}", factor, 1 << (self._bits - 1)))
-        self.groups.append(Group(extent, axes, self.turned is not None and len(self.groups) in self.turned))
-        return self.groups[-1]
-
-    def index(self, sizes: Sequence[int]) -> Index:
-        """One new group for each dimension that has not just one place."""
-        return tuple(self.group(n).affine if n != 1 else Affine.of(0) for n in sizes)
-
-    def readers(self, instruction: Instruction) -> list[Reader]:
-        return [Reader(self, self.source.leaf(operand)) for operand in instruction.operands]
-
-    # -- folds
-
-    def _fold(self, instruction: Instruction, index: Index) -> Sequence[Any]:
-        op = instruction.op
-        readers = self.readers(instruction)
-        spec = op.fold([r.shape for r in readers])
-        combiner = CalledFunction(self, dict(instruction.called_by_role())[spec.combiner])
+    def value(self, instruction: Instruction, readers: Sequence[ElementReader], index: Index) -> Sequence[Any]:
+        """The results' elements at an index."""
+        spec = instruction.op.fold([r.shape for r in readers])
+        combiner = CalledFunction(self.arithmetic, dict(instruction.called_by_role())[spec.combiner])
         operands, inits = readers[: spec.count], [readers[k](()) for k in spec.inits]
         sizes = operands[0].shape.dimensions
         if 0 in sizes:
@@ -127,78 +76,90 @@ class Folding(Arithmetic):
                 return self._scan(instruction, operands, inits, combiner, index, k, forwards=True)
             if spec.dimensions[k].is_reverse_scan(sizes[k]) and self._may_turn(inits, combiner):
                 return self._scan(instruction, operands, inits, Turned(combiner), index, k, forwards=False)
-        steps = prod(d.size for d in spec.dimensions)
-        places: list[Affine] = []
-        bound: list[Axis] = []
-        own = index_deps(index)
-        for guard in self.guards:  # they are about the axes round the fold, and hold in it
-            own |= guard.deps
-        conditions: list[Condition] = []
-        if steps <= _UNROLLED:
-            self._folding.append(None)
-            values = self._written_out(spec.dimensions, sizes, operands, inits, combiner, index)
-            self._folding.pop()
+        if prod(d.size for d in spec.dimensions) <= _UNROLLED:
+            self.bound.append(None)
+            values = self._written_out(spec.dimensions, operands, inits, combiner, index)
+            self.bound.pop()
             return values
+        return self._looped(instruction, spec.dimensions, operands, inits, combiner, index)
+
+    def _looped(
+        self,
+        instruction: Instruction,
+        dimensions: Sequence[FoldDimension],
+        operands: Sequence[ElementReader],
+        inits: Sequence[Any],
+        combiner: CalledFunction,
+        index: Index,
+    ) -> Sequence[Any]:
+        """A fold with loops over the dimensions that have more than one step."""
+        own = index_deps(index)
+        for guard in self.arithmetic.guards:  # they are about the axes round the fold, and hold in it
+            own |= guard.deps
         self._check_columns(instruction, own)
         self._check_nesting(instruction, own)
-        for d, size in zip(spec.dimensions, sizes, strict=True):
+        bound: list[Axis] = []
+        steps: list[Affine] = []
+        for d in dimensions:
             step = Affine.of(0)
             if d.size > 1:
-                group = self._bound_group(d.size, own)
-                own |= group.deps
-                bound += group.axes
-                step = group.affine
-            place, found = self._place(d, size, index, step)
-            places.append(place)
-            conditions += found
-        valid = self._all(conditions)
+                dimension = self._bound_dimension(d.size, own)
+                own |= dimension.deps
+                bound += dimension.axes
+                step = dimension.affine
+            steps.append(step)
+        places, conditions = self._places(dimensions, operands[0].shape.dimensions, index, steps)
+        valid = self.arithmetic.conjunction(conditions)
         if valid is False:
             return inits
-        outer = self.guards
-        if valid is not True:
-            self.guards = self._with(outer, valid)
-        self._folding.append(sum(axis.bit for axis in bound))
-        inside, self._inside = self._inside, own
-        bodies = [operand(tuple(places)) for operand in operands]
-        self._inside = inside
-        self._folding.pop()
-        self.guards = outer
+        self.bound.append(sum(axis.bit for axis in bound))
+        outside, self.inside = self.inside, own
+        bodies = self.arithmetic.where([] if valid is True else [valid], lambda: [o(places) for o in operands])
+        self.inside = outside
+        self.bound.pop()
         return self._folded(inits, bodies, combiner, tuple(bound), None if valid is True else valid)
 
     def _check_columns(self, instruction: Instruction, own: int) -> None:
         """Columns of a large array are folded before: with them the kernel would go through it column by column."""
-        if not self.around or not self.around[-1].bit & own:
+        around = self.space.around
+        if not around or not around[-1].bit & own:
             return
-        missing = [k for k, axis in enumerate(self.around) if axis.extent > 1 and not axis.bit & own]
+        missing = [k for k, axis in enumerate(around) if axis.extent > 1 and not axis.bit & own]
         operand = self.source.leaf(instruction.operands[0]).shape
-        if missing and operand.nbytes >= _NEAR * prod(axis.extent for axis in self.around[: missing[0]]):
+        if missing and operand.nbytes >= _NEAR * prod(axis.extent for axis in around[: missing[0]]):
             raise Materialise(self.source.leaf(instruction, 0), "rows are gone through, of which it folds columns")
 
     def _check_nesting(self, instruction: Instruction, own: int) -> None:
         """One of two folds, of which each needs an axis that the other does not, is computed anew for all of them."""
-        if any(axes is not None for axes in self._folding):
+        if any(axes is not None for axes in self.bound):
             return
         if any(own & ~other and other & ~own for other in self._folded_for):
             raise Materialise(self.source.leaf(instruction, 0), "another fold needs other loops around it")
         self._folded_for.append(own)
 
-    def _place(self, d: FoldDimension, size: int, index: Index, step: Affine) -> tuple[Affine, list[Condition]]:
-        """The operand's place at a step, and where it is one."""
-        start = index[d.output] * d.stride if d.output is not None else Affine.of(0)
-        place = start + step * d.dilation - d.low
+    def _places(
+        self, dimensions: Sequence[FoldDimension], sizes: Sequence[int], index: Index, steps: Sequence[Affine]
+    ) -> tuple[Index, list[Condition]]:
+        """The operands' index at a step of each dimension, and where it is one."""
+        emit = self.arithmetic
+        places: list[Affine] = []
         conditions: list[Condition] = []
-        if d.base_dilation > 1:
-            conditions.append(self.inrange(self.mod(place, d.base_dilation), 0, 1))
-            place = self.floordiv(place, d.base_dilation)
-        conditions.append(self.inrange(place, 0, size))
-        return place, conditions
+        for d, size, step in zip(dimensions, sizes, steps, strict=True):
+            start = index[d.output] * d.stride if d.output is not None else Affine.of(0)
+            place = start + step * d.dilation - d.low
+            if d.base_dilation > 1:
+                conditions.append(emit.inrange(emit.mod(place, d.base_dilation), 0, 1))
+                place = emit.floordiv(place, d.base_dilation)
+            conditions.append(emit.inrange(place, 0, size))
+            places.append(place)
+        return tuple(places), conditions
 
-    def _bound_group(self, extent: int, own: int) -> Group:
-        """The first group of this extent that is not in the fold's own index: so equal bodies become one node."""
-        for group in self.groups:
-            if group.extent == extent and not group.deps & own:
-                return group
-        return self.group(extent)
+    def _bound_dimension(self, extent: int, own: int) -> Dimension:
+        """The first one of this extent that is not in the fold's own index: so equal bodies become one node."""
+        for dimension in self.space.dimensions:
+            if dimension.extent == extent and not dimension.deps & own:
+                return dimension
+        return self.space.dimension(extent)
 
     def _folded(
         self,
@@ -209,54 +170,32 @@ class Folding(Arithmetic):
         valid: Node | None,
         scan: Axis | None = None,
     ) -> Sequence[Any]:
+        emit = self.arithmetic
         results, slots = self._combining(inits, bodies, combiner)
         dtype = results[0].dtype
         is_extreme = len(results) == 1 and identity_name(results[0]) in ("max", "min")
         if is_extreme and dtype.is_floating and dtype.bits < 32:  # nothing rounds, so it is narrowed once, at the end
-            inits, bodies = ([self.convert(v, dtypes.f32) for v in values] for values in (inits, bodies))
-            holes = [self._hole(dtypes.f32, k) for k in (0, 1)]
-            extreme = self.primitive(PRIMITIVES[identity_name(results[0]) or ""], holes, dtypes.f32)
+            inits, bodies = ([emit.convert(v, dtypes.f32) for v in values] for values in (inits, bodies))
+            holes = [hole(emit.expressions, dtypes.f32, k) for k in (0, 1)]
+            extreme = emit.primitive(PRIMITIVES[identity_name(results[0]) or ""], holes, dtypes.f32)
             fold = Fold(bound, parts_of(inits), parts_of(bodies), (extreme,), slots, valid, scan)  # type: ignore[arg-type]
-            node = self.expressions.node("fold", dtypes.f32, (), fold)
-            return [self.convert(v, dtype) for v in self._assembled(node, [dtypes.f32])]
+            return [emit.convert(v, dtype) for v in fold_results(emit.expressions, fold, [dtypes.f32])]
         fold = Fold(bound, parts_of(inits), parts_of(bodies), results, slots, valid, scan)
-        node = self.expressions.node("fold", fold.inits[0].dtype, (), fold)
-        return self._assembled(node, [v.dtype for v in inits])
+        return fold_results(emit.expressions, fold, [v.dtype for v in inits])
 
     def _combining(
         self, inits: Sequence[Any], bodies: Sequence[Any], combiner: CalledFunction | Turned
     ) -> tuple[tuple[Node, ...], tuple[tuple[int, int], ...]]:
         """The combiner on holes, and what these hold: accumulators, then elements."""
-        accumulators = [self._hole(v.dtype, k) for k, v in enumerate(inits)]
-        elements = [self._hole(v.dtype, k + len(inits)) for k, v in enumerate(bodies)]
-        outer, self.guards = self.guards, ()
-        results = combiner.results(*accumulators, *elements)
-        self.guards = outer
-        return parts_of(results), tuple(hole.data for hole in parts_of([*accumulators, *elements]))
-
-    def _hole(self, dtype: DType, place: int) -> Any:
-        if dtype.is_complex:
-            parts = [self.expressions.node("hole", dtype.real, (), (place, k)) for k in (0, 1)]
-            return Pair(dtype, *parts)
-        return self.expressions.node("hole", dtype, (), (place, 0))
-
-    def _assembled(self, node: Node, types: Sequence[DType]) -> list[Any]:
-        values: list[Any] = []
-        k = 0
-        for dtype in types:
-            if dtype.is_complex:
-                both = [self.expressions.node("part", dtype.real, (node,), k + j) for j in (0, 1)]
-                values.append(Pair(dtype, *both))
-                k += 2
-            else:
-                values.append(self.expressions.node("part", dtype, (node,), k))
-                k += 1
-        return values
+        values = [*inits, *bodies]
+        holes = [hole(self.arithmetic.expressions, v.dtype, k) for k, v in enumerate(values)]
+        results = self.arithmetic.under((), lambda: combiner.results(*holes))
+        return parts_of(results), tuple(each.data for each in parts_of(holes))
 
     def _scan(
         self,
         instruction: Instruction,
-        operands: Sequence[Reader],
+        operands: Sequence[ElementReader],
         inits: Sequence[Any],
         combiner: CalledFunction | Turned,
         index: Index,
@@ -266,29 +205,31 @@ class Folding(Arithmetic):
     ) -> Sequence[Any]:
         """Folds up to each element, or from it on, where the kernel goes along the whole axis; else they are stored."""
         place = index[dimension]
-        reading = {Affine.of(a): a for g in self.groups for a in g.axes}
+        reading = {Affine.of(a): a for a in self.space.axes}
         backwards = {Affine.of(a) * -1 + (a.extent - 1): a for a in reading.values()}
         axis = reading.get(place) or backwards.get(place)
         others = index_deps((*index[:dimension], *index[dimension + 1 :]))
-        if axis is None or axis.extent != operands[0].shape.dimensions[dimension] or self.guards or others & axis.bit:
+        size = operands[0].shape.dimensions[dimension]
+        if axis is None or axis.extent != size or self.arithmetic.guards or others & axis.bit:
             raise Materialise(self.source.leaf(instruction, 0), "a cumulative fold read elsewhere than along its axis")
         if (place in reading) is not forwards:
-            group = next(g for g in self.groups if axis in g.axes)
-            if self.turned is None or group.turned or len(group.axes) > 1 or self._folding or axis in self._scanned:
+            walked = self.space.dimensions[self.space.number(axis)]
+            may_turn = self.space.turned is not None and not walked.turned and len(walked.axes) == 1
+            if not may_turn or self.bound or axis in self._scanned:
                 raise Materialise(self.source.leaf(instruction, 0), "a cumulative fold against its kernel's direction")
             raise Turn(axis)
         if self._scanned - {axis}:
             raise Materialise(self.source.leaf(instruction, 0), "another cumulative fold goes along another axis")
         self._scanned.add(axis)
-        self._folding.append(axis.bit)
+        self.bound.append(axis.bit)
         bodies = [operand(index) for operand in operands]
-        self._folding.pop()
+        self.bound.pop()
         return self._folded(inits, bodies, combiner, (), None, axis)
 
     def _may_turn(self, inits: Sequence[Any], combiner: CalledFunction) -> bool:
         """Whether a fold may go from the last element to the first: as one of f(first, f(second, ...)). In strict code
         if that changes nothing: sums of floats begin at each element anew (RWIN-5), and cost the square of the size."""
-        if self.strict:
+        if self.arithmetic.strict:
             return len(inits) == 1 and takes_any_order_of_numbers(combiner.computation)
         combined, _ = self._combining(inits, inits, combiner)
         if len(combined) != 1:
@@ -299,34 +240,48 @@ class Folding(Arithmetic):
 
     def _written_out(
         self,
-        dimensions: Sequence[Any],
-        sizes: Sequence[int],
-        operands: Sequence[Reader],
+        dimensions: Sequence[FoldDimension],
+        operands: Sequence[ElementReader],
         inits: Sequence[Any],
         combiner: CalledFunction,
         index: Index,
     ) -> Sequence[Any]:
+        """A fold of few steps, without a loop."""
+        emit = self.arithmetic
         values = list(inits)
-        outer = self.guards
-        for flat in range(prod(d.size for d in dimensions)):
-            places: list[Affine] = []
-            conditions: list[Condition] = []
-            rest = flat
-            for d in reversed(dimensions):
-                rest, step = divmod(rest, d.size)
-                places.append(Affine.of(step))
-            for k, (d, size) in enumerate(zip(dimensions, sizes, strict=True)):
-                place, found = self._place(d, size, index, places[-1 - k])
-                conditions += found
-                places[-1 - k] = place
-            valid = self._all(conditions)
+        for step in product(*(range(d.size) for d in dimensions)):
+            steps = [Affine.of(k) for k in step]
+            places, conditions = self._places(dimensions, operands[0].shape.dimensions, index, steps)
+            valid = emit.conjunction(conditions)
             if valid is False:
                 continue
+            combined = partial(_combined, combiner, values, operands, places)
             if valid is True:
-                values = list(combiner.results(*values, *(o(tuple(reversed(places))) for o in operands)))
-                continue
-            self.guards = self._with(outer, valid)
-            new = combiner.results(*values, *(o(tuple(reversed(places))) for o in operands))
-            self.guards = outer
-            values = [self._select(valid, a, b) for a, b in zip(new, values, strict=True)]
+                values = combined()
+            else:
+                values = [emit.choose(valid, a, b) for a, b in zip(emit.where([valid], combined), values, strict=True)]
         return values
+
+
+def _combined(
+    combiner: CalledFunction, values: Sequence[Any], operands: Sequence[ElementReader], places: Index
+) -> list[Any]:
+    return list(combiner.results(*values, *(operand(places) for operand in operands)))
+
+
+def hole(expressions: Expressions, dtype: DType, place: int) -> Any:
+    """A value that a fold's combiner is given."""
+    if dtype.is_complex:
+        return Pair(dtype, *(expressions.node("hole", dtype.real, (), (place, k)) for k in (0, 1)))
+    return expressions.node("hole", dtype, (), (place, 0))
+
+
+def fold_results(expressions: Expressions, fold: Fold, types: Sequence[DType]) -> list[Any]:
+    """The final accumulators of a fold as values of these types."""
+    node = expressions.node("fold", fold.inits[0].dtype, (), fold)
+    number = count()
+    values: list[Any] = []
+    for dtype in types:
+        parts = [expressions.node("part", dtype.real, (node,), next(number)) for _ in range(1 + dtype.is_complex)]
+        values.append(Pair(dtype, *parts) if dtype.is_complex else parts[0])
+    return values

@@ -1,8 +1,8 @@
-"""Where chains of instructions that are too long for one kernel are cut."""
+"""Cuts chains of instructions that are too long for one kernel, by storing what is alive at the cut."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
 
 from hlokit.cpu.lower.leaf import Leaf
@@ -27,41 +27,38 @@ along it. What is thinned out three times is read at eight places.
 """
 
 
-class ChainCuts(Leaves):
-    """Stores what cuts chains of instructions."""
+def store_deep(leaves: Leaves, live: Collection[Instruction], deep: int) -> None:
+    """Long chains are cut at the same places, whatever reads them: else what each reader cuts is the others' work.
 
-    def _store_deep(self, live: set[Instruction], deep: int) -> None:
-        """Long chains are cut at the same places, whatever reads them: else what each reader cuts is the others' work.
+    Those too in which too much of one kind needs each other (see _NESTED).
+    """
+    order = [i for i in leaves.order if i in live and i.operands and leaves.is_kernel(i)]
+    places = {instruction: k for k, instruction in enumerate(order)}
+    depths: dict[Instruction, int] = {}
+    nested: dict[Instruction, list[int]] = {}
 
-        Those too in which too much of one kind needs each other (see _NESTED).
-        """
-        order = [i for i in self.order if i in live and i.operands and self._is_kernel(i)]
-        places = {instruction: k for k, instruction in enumerate(order)}
-        depths: dict[Instruction, int] = {}
-        nested: dict[Instruction, list[int]] = {}
+    def inside(instruction: Instruction) -> list[Leaf]:
+        operands = leaves.operands(instruction)
+        return [leaf for leaf in operands if leaf.instruction in depths and leaf not in leaves.stored]
 
-        def inside(instruction: Instruction) -> list[Leaf]:
-            leaves = [self.leaf(o, k) for o in instruction.operands for k in range(leaf_count(o.shape))]
-            return [leaf for leaf in leaves if leaf.instruction in depths and leaf not in self.stored]
-
-        k = 0
-        while k < len(order):
-            instruction = order[k]
-            own = [is_one(instruction.op) for is_one, _, _ in _NESTED]
-            for kind, (_, most, reason) in enumerate(_NESTED):
-                if own[kind] and any(nested[leaf.instruction][kind] >= most for leaf in inside(instruction)):
-                    for leaf in inside(instruction):
-                        self._store(leaf, reason)
-            before = [leaf.instruction for leaf in inside(instruction)]
-            depths[instruction] = 1 + max((depths[i] for i in before), default=0)
-            nested[instruction] = [
-                is_one + max((nested[i][kind] for i in before), default=0) for kind, is_one in enumerate(own)
-            ]
-            if depths[instruction] >= deep:
-                k, cut = smallest_frontier(instruction, places, depths, inside)
-                for leaf in cut or [Leaf(instruction, n) for n in range(leaf_count(instruction.shape))]:
-                    self._store(leaf, "the chain of instructions is too long for one kernel")
-            k += 1
+    k = 0
+    while k < len(order):
+        instruction = order[k]
+        own = [is_one(instruction.op) for is_one, _, _ in _NESTED]
+        for kind, (_, most, reason) in enumerate(_NESTED):
+            if own[kind] and any(nested[leaf.instruction][kind] >= most for leaf in inside(instruction)):
+                for leaf in inside(instruction):
+                    leaves.store(leaf, reason)
+        before = [leaf.instruction for leaf in inside(instruction)]
+        depths[instruction] = 1 + max((depths[i] for i in before), default=0)
+        nested[instruction] = [
+            is_one + max((nested[i][kind] for i in before), default=0) for kind, is_one in enumerate(own)
+        ]
+        if depths[instruction] >= deep:
+            k, cut = smallest_frontier(instruction, places, depths, inside)
+            for leaf in cut or [Leaf(instruction, n) for n in range(leaf_count(instruction.shape))]:
+                leaves.store(leaf, "the chain of instructions is too long for one kernel")
+        k += 1
 
 
 def smallest_frontier(

@@ -30,7 +30,9 @@ def key_of(leaf: Leaf) -> Key:
 class Leaves(Source):
     """The leaves of one computation; buffers and constants are shared by the whole program.
 
-    `is_pass`: a loop's body. `stored`: the leaves in memory. `_together`: whose kernel makes what, by key.
+    order     its instructions as they are evaluated, `position` their places in it
+    stored    the leaves in memory
+    is_pass   whether it is a loop's body
     """
 
     def __init__(
@@ -46,11 +48,8 @@ class Leaves(Source):
         self.order = list(evaluation_order(computation))
         self.position = {instruction: k for k, instruction in enumerate(self.order)}
         self.stored: dict[Leaf, Buffer] = {}
-        self.reasons: dict[Leaf, str] = {}
         self._leaves: dict[tuple[Instruction, int], Leaf] = {}
         self._starts: dict[Shape, list[int]] = {}
-        self._together: dict[Key, Key] = {}
-        self._apart: set[Key] = set()
         for parameter, buffers in zip(computation.parameters, arguments, strict=True):
             for k, buffer in enumerate(buffers):
                 self.stored[Leaf(parameter, k)] = buffer
@@ -99,18 +98,24 @@ class Leaves(Source):
         return found
 
     def buffer(self, leaf: Leaf) -> Buffer | None:
-        if leaf in self._open:
-            return None
         return self.stored.get(leaf)
 
     def constant(self, literal: Literal) -> Buffer:
         return self.context.constant(literal)
 
-    _open: frozenset[Leaf] = frozenset()
+    def operands(self, instruction: Instruction) -> Iterator[Leaf]:
+        """The leaves of all operands."""
+        for operand in instruction.operands:
+            yield from self.of(operand)
+
+    def of(self, instruction: Instruction) -> Iterator[Leaf]:
+        """Where the leaves of an instruction's value are made."""
+        for k in range(leaf_count(instruction.shape)):
+            yield self.leaf(instruction, k)
 
     # -- which are stored
 
-    def _live(self) -> set[Instruction]:
+    def live(self) -> set[Instruction]:
         """Instructions that the root or an effect needs."""
         stack = [i for i in self.order if i.is_root or self.context.has_effect(i)]
         seen = set(stack)
@@ -121,45 +126,33 @@ class Leaves(Source):
                     stack.append(operand)
         return seen
 
-    def _store(self, leaf: Leaf, reason: str) -> None:
+    def store(self, leaf: Leaf, reason: str) -> None:
+        """Gives the leaf a buffer, if it has none."""
         if leaf not in self.stored:
             op = leaf.instruction.op
             if isinstance(op, Constant):
                 self.stored[leaf] = self.context.constant(literals(op.literal)[leaf.number])
                 return
             self.stored[leaf] = self.context.buffer(_buffer_name(leaf), leaf.shape)
-            self.reasons[leaf] = reason
             self.context.reasons.add(leaf.instruction.name, "not fused", reason)
 
-    def _is_kernel(self, instruction: Instruction) -> bool:
-        if isinstance(instruction.op, Constant):
+    def is_kernel(self, instruction: Instruction) -> bool:
+        """Whether loops over elements are to compute it: it has such a form, and is not left to the reference."""
+        if isinstance(instruction.op, Constant) or instruction in self.context.hosted:
             return False
-        return self._is_fusible(instruction) and instruction not in self._hosted
-
-    def _is_fusible(self, instruction: Instruction) -> bool:
-        """Whether loops over elements compute it."""
         if instruction.op.form in PLAIN_FORMS:
             return True
         if not isinstance(instruction.op, While) or instruction in self.context.step_loops:
             return False
         return may_be_element_loop(instruction)
 
-    @property
-    def _hosted(self) -> dict[Instruction, str]:
-        return self.context.hosted
-
-    def _host(self, instruction: Instruction, reason: str) -> None:
+    def host(self, instruction: Instruction, reason: str) -> None:
         """The reference evaluates it, from memory to memory."""
-        self._hosted[instruction] = reason
+        self.context.hosted[instruction] = reason
         for k in range(leaf_count(instruction.shape)):
-            self._store(Leaf(instruction, k), "the reference makes it")
-        for operand in instruction.operands:
-            for k in range(leaf_count(operand.shape)):
-                self._store(self.leaf(operand, k), "the reference reads it")
-
-    def _array_leaves(self, instruction: Instruction) -> Iterator[Leaf]:
-        for k in range(leaf_count(instruction.shape)):
-            yield self.leaf(instruction, k)
+            self.store(Leaf(instruction, k), "the reference makes it")
+        for leaf in self.operands(instruction):
+            self.store(leaf, "the reference reads it")
 
 
 def _buffer_name(leaf: Leaf) -> str:

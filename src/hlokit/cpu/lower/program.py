@@ -1,271 +1,206 @@
-"""Program: a computation as steps on buffers."""
+"""Program: a computation as steps on buffers; from leaves in memory over fusion to steps in their order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from heapq import heapify, heappop, heappush
 
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.cpu.loops.build import MAX_DEPTH
 from hlokit.cpu.loops.expr import Buffer, reachable
 from hlokit.cpu.loops.nest import Store
 from hlokit.cpu.loops.order import STREAM_BYTES, arrange
+from hlokit.cpu.lower.chain_cuts import store_deep
+from hlokit.cpu.lower.context import Context
 from hlokit.cpu.lower.drafts import Draft
-from hlokit.cpu.lower.grouping import Grouping
+from hlokit.cpu.lower.fusion import Fusion
 from hlokit.cpu.lower.leaf import Leaf, array_leaves
+from hlokit.cpu.lower.leaves import Leaves
 from hlokit.cpu.lower.retries import NoElementLoop
+from hlokit.cpu.lower.scatters import result_buffers
+from hlokit.cpu.lower.schedule import ordered
 from hlokit.cpu.lower.steps import Block, ConditionalStep, CopyStep, HostStep, KernelStep, RoutineStep, Step, WhileStep
-from hlokit.cpu.lower.traits import is_small_update, leaf_count, makes_nothing
+from hlokit.cpu.lower.traits import is_small_update, makes_nothing
+from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.control_flow import Conditional, While, is_fixed
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.slicing import DynamicUpdateSlice
-from hlokit.ops.structure import Parameter
+from hlokit.ops.structure import Constant, Parameter
 
 
-class Lowering(Grouping):
-    """One computation on its way to steps."""
+def lower(
+    computation: Computation, arguments: Sequence[Sequence[Buffer]], context: Context, *, is_pass: bool = False
+) -> Block:
+    """The steps of a computation on buffers: first which leaves lie in memory, then the kernels, then their order.
 
-    def lower(self) -> Block:
-        """The steps. A loop that was taken for one over elements and is none is tried as a loop over steps."""
-        while True:
-            given = dict(self.stored)
-            try:
-                return self._lowered()
-            except NoElementLoop as found:
-                self.context.step_loops.add(found.loop)
-                self.stored, self._leaves = given, {}
-                self._together, self._apart = {}, set()
+    arguments  for each parameter the buffers of its leaves
+    is_pass    whether it is a loop's body
 
-    def _lowered(self) -> Block:
-        root = self.computation.root
-        results = [self.leaf(root, k) for k in range(leaf_count(root.shape))]
-        live = self._live()
-        for instruction in self.order:
-            if instruction not in live or isinstance(instruction.op, Parameter):
-                continue
-            if self._is_fusible(instruction) and instruction.op.form != "scatter" and instruction not in self._hosted:
-                continue
-            if makes_nothing(instruction):
-                continue
-            for operand in self._needed_in_memory(instruction):
-                self._store(operand, f"{instruction.opcode} {instruction.name} reads it from memory")
-            for k in range(leaf_count(instruction.shape)):
-                self._store(self.leaf(instruction, k), "other kernels cannot hold it")
-        for leaf in results:
-            self._store(leaf, "a result")
-        self._store_small_updates()
-        self._store_deep(live, _DEEP)
-        kernels = self._kernels()
-        steps = self._steps(kernels, live)
-        return Block(self._ordered(steps), tuple(self.stored[leaf] for leaf in results), self)
+    A loop that was taken for one over elements and is none is tried as a loop over steps.
+    """
+    while True:
+        leaves = Leaves(computation, arguments, context, is_pass)
+        try:
+            return _lowered(leaves)
+        except NoElementLoop as found:
+            context.step_loops.add(found.loop)
 
-    def _needed_in_memory(self, instruction: Instruction) -> Iterator[Leaf]:
-        if instruction.op.form == "scatter":
-            return  # its kernel reads indices and updates by element
-        for operand in instruction.operands:
-            for k in range(leaf_count(operand.shape)):
-                yield self.leaf(operand, k)
 
-    def _store_small_updates(self) -> None:
-        """An update of a small part of an array is done in place: its update is stored, and the array that it is of."""
-        for instruction in self.order:
-            if isinstance(instruction.op, DynamicUpdateSlice) and Leaf(instruction, 0) in self.stored:
-                if is_small_update(instruction):
-                    self._store(self.leaf(instruction.operands[0]), "it is updated in place")
+def _lowered(leaves: Leaves) -> Block:
+    results = list(leaves.of(leaves.computation.root))
+    live = leaves.live()
+    alone = [i for i in leaves.order if i in live and not isinstance(i.op, (Parameter, Constant))]
+    for instruction in alone:
+        is_kernel = leaves.is_kernel(instruction)
+        if (is_kernel and instruction.op.form != "scatter") or makes_nothing(instruction):
+            continue
+        if not is_kernel:  # a scatter's reads indices and updates by element
+            for leaf in leaves.operands(instruction):
+                leaves.store(leaf, f"{instruction.opcode} {instruction.name} reads it from memory")
+        for leaf in leaves.of(instruction):
+            leaves.store(leaf, "other kernels cannot hold it")
+    for leaf in results:
+        leaves.store(leaf, "a result")
+    _store_small_updates(leaves)
+    store_deep(leaves, live, _DEEP)
+    steps: list[Step] = []
+    made: set[Instruction] = set()
+    for kernel in Fusion(leaves).kernels():
+        if kernel.stores:
+            steps += _kernel_steps(leaves, kernel)
+            made |= {leaf.instruction for leaf in kernel.roots}
+    for instruction in alone:
+        if instruction not in made and not makes_nothing(instruction) and not leaves.is_kernel(instruction):
+            steps += _other_steps(leaves, instruction)
+    return Block(ordered(steps, leaves), tuple(leaves.stored[leaf] for leaf in results), leaves)
 
-    # -- steps
 
-    def _steps(self, kernels: Sequence[Draft], live: set[Instruction]) -> list[Step]:
-        steps: list[Step] = []
-        made: dict[Instruction, Step] = {}
-        for kernel in kernels:
-            if not kernel.stores:
-                continue
-            for step in self._kernel_steps(kernel):
-                steps.append(step)
-                for leaf in kernel.roots:
-                    made[leaf.instruction] = step
-        for instruction in self.order:
-            if instruction not in live or instruction in made or isinstance(instruction.op, Parameter):
-                continue
-            if makes_nothing(instruction):
-                continue
-            if self._is_fusible(instruction) and instruction not in self._hosted:
-                continue
-            steps += self._other_steps(instruction)
+def _store_small_updates(leaves: Leaves) -> None:
+    """An update of a small part of an array is done in place: its update is stored, and the array that it is of."""
+    for instruction in leaves.order:
+        if isinstance(instruction.op, DynamicUpdateSlice) and Leaf(instruction, 0) in leaves.stored:
+            if is_small_update(instruction):
+                leaves.store(leaves.leaf(instruction.operands[0]), "it is updated in place")
+
+
+# -- steps
+
+
+def _kernel_steps(leaves: Leaves, kernel: Draft) -> list[Step]:
+    """A kernel's step, after those that fill what it changes in place; no kernel where it has no elements."""
+    instructions = tuple(dict.fromkeys(leaf.instruction for leaf in kernel.roots))
+    writes = tuple(dict.fromkeys(store.buffer for store in kernel.stores))
+    is_scatter = instructions[0].op.form == "scatter"
+    steps: list[Step] = []
+    if is_scatter:
+        for k, buffer in enumerate(result_buffers(leaves, instructions[0])):
+            steps += _filled(leaves, instructions[0], k, buffer, kernel.fills.get(k))
+    if kernel.source is not None:
+        steps.append(CopyStep(instructions, (kernel.source,), writes, "an array that is updated in place"))
+    if not any(b.size for b in writes) or any(axis.extent == 0 for axis in kernel.axes):
         return steps
+    context = leaves.context
+    loops = arrange(
+        kernel.axes,
+        kernel.stores,
+        vector_bytes=context.target.vector_bytes,
+        serial=kernel.serial,
+        strict=context.strict,
+        stream_bytes=STREAM_BYTES * (2 if leaves.is_pass else 1),
+    )
+    reads = tuple(_buffers_read(kernel.stores))
+    if kernel.source is not None or is_scatter:
+        reads = tuple(dict.fromkeys((*reads, *writes)))
+    roots = tuple((leaf, leaves.stored.get(leaf, kernel.stores[0].buffer)) for leaf in kernel.roots)
+    steps.append(KernelStep(instructions, reads, writes, loops, kernel.source, roots))
+    return steps
 
-    def _kernel_steps(self, kernel: Draft) -> list[Step]:
-        instructions = tuple(dict.fromkeys(leaf.instruction for leaf in kernel.roots))
-        writes = tuple(dict.fromkeys(store.buffer for store in kernel.stores))
-        steps: list[Step] = []
-        if instructions[0].op.form == "scatter":
-            for k, buffer in enumerate(self._scatter_buffers(instructions[0])):
-                steps += self._filled(instructions[0], k, buffer, kernel.fills.get(k))
-        if kernel.source is not None:
-            steps.append(CopyStep(instructions, (kernel.source,), writes, "an array that is updated in place"))
-        if not any(b.size for b in writes) or any(axis.extent == 0 for axis in kernel.axes):
-            return steps
-        loops = arrange(
-            kernel.axes,
-            kernel.stores,
-            vector_bytes=self.context.target.vector_bytes,
-            serial=kernel.serial,
-            strict=self.context.strict,
-            stream_bytes=STREAM_BYTES * (2 if self.is_pass else 1),
-        )
-        reads = tuple(_buffers_read(kernel.stores))
-        if kernel.source is not None or instructions[0].op.form == "scatter":
-            reads = tuple(dict.fromkeys((*reads, *writes)))
-        roots = tuple((leaf, self.stored.get(leaf, kernel.stores[0].buffer)) for leaf in kernel.roots)
-        steps.append(KernelStep(instructions, reads, writes, loops, kernel.source, roots))
-        return steps
 
-    def _filled(self, user: Instruction, number: int, buffer: Buffer, fill: Draft | None) -> list[Step]:
-        """Steps that put a leaf's elements into a buffer which is then changed."""
-        source = self.stored.get(self.leaf(user.operands[number]))
-        if source is not None or fill is None:
-            assert source is not None
-            return [CopyStep((user,), (source,), (buffer,), "an array that is scattered into")]
-        return self._kernel_steps(fill)
+def _filled(leaves: Leaves, user: Instruction, number: int, buffer: Buffer, fill: Draft | None) -> list[Step]:
+    """Steps that put an operand's elements into a buffer which is then changed."""
+    source = leaves.leaf(user.operands[number])
+    if source not in leaves.stored and fill is not None:
+        return _kernel_steps(leaves, fill)
+    return [CopyStep((user,), (leaves.stored[source],), (buffer,), "an array that is scattered into")]
 
-    def _other_steps(self, instruction: Instruction) -> list[Step]:
-        op = instruction.op
-        reads = [self.stored[leaf] for o in instruction.operands for leaf in self._array_leaves(o)]
-        writes = [self.stored[leaf] for leaf in self._array_leaves(instruction) if leaf.instruction is instruction]
-        if isinstance(op, While) and not is_fixed(*instruction.called):
-            return self._while(instruction, reads, writes)
-        if isinstance(op, Conditional):
-            return self._conditional(instruction, reads, writes)
-        if op.form in ("kernel", "contraction") and instruction not in self._hosted:
-            is_kernel = op.form == "kernel"
-            routine = op.kernel([o.shape for o in instruction.operands]).routine if is_kernel else op.opcode
-            if routine in KERNELS:
-                functions = dict(instruction.called_by_role())
-                return [RoutineStep((instruction,), tuple(reads), tuple(writes), routine, functions)]
-        if isinstance(op, CustomCall) and instruction not in self._hosted:
-            routine = f"custom-call:{op.custom_call_target}"
-            if routine in KERNELS:
-                return [RoutineStep((instruction,), tuple(reads), tuple(writes), routine, {})]
-        reason = self._hosted.get(instruction, f"{op.opcode} is evaluated by the reference")
-        if isinstance(op, While):
-            reason = "its condition never changes: the reference says so where it is true"
-        self.context.reasons.add(instruction.name, "not compiled", reason)
-        return [HostStep((instruction,), tuple(reads), tuple(writes), reason)]
 
-    def _while(self, instruction: Instruction, reads: list[Buffer], writes: list[Buffer]) -> list[Step]:
-        by_role = dict(instruction.called_by_role())
-        name = instruction.name
-        shapes = array_leaves(instruction.shape)
-        body_lowering = Lowering(by_role["body"], [writes], self.context, is_pass=True)
-        body = body_lowering.lower()
-        condition = Lowering(by_role["condition"], [writes], self.context).lower()
-        carries: list[tuple[Buffer, Buffer]] = []
-        taken, own = set[Buffer](), set(writes)
-        for k, (current, result) in enumerate(zip(writes, body.results, strict=True)):
-            if result is current:
-                continue
-            if result in self.context.fresh and result not in taken and result not in own:
-                taken.add(result)
-                carries.append((current, result))
-                continue
-            spare = self.context.buffer(f"{name}.next{k}", shapes[k])
-            body.steps.append(
-                CopyStep((instruction,), (result,), (spare,), "a value that the next pass takes as it is")
-            )
-            carries.append((current, spare))
-        copies: list[Step] = [
-            CopyStep((instruction,), (initial,), (current,), "where a loop starts")
-            for initial, current in zip(reads, writes, strict=True)
-        ]
-        inner = _touched(body.steps) | _touched(condition.steps)
-        outside = tuple(b for b in inner if b not in own)
-        step = WhileStep(
-            (instruction,),
-            tuple(dict.fromkeys([*writes, *outside])),
-            tuple(writes),
-            condition,
-            condition.results[0],
-            body,
-            tuple(carries),
-        )
-        return [*copies, step]
+def _other_steps(leaves: Leaves, instruction: Instruction) -> list[Step]:
+    """The steps of an instruction that is not a kernel over elements: control flow, a routine, the reference."""
+    op, context = instruction.op, leaves.context
+    reads = [leaves.stored[leaf] for leaf in leaves.operands(instruction)]
+    writes = [leaves.stored[leaf] for leaf in leaves.of(instruction) if leaf.instruction is instruction]
+    if isinstance(op, While) and not is_fixed(*instruction.called):
+        return _while(context, instruction, reads, writes)
+    if isinstance(op, Conditional):
+        return _conditional(leaves, instruction, reads, writes)
+    routine = _routine(instruction) if instruction not in context.hosted else ""
+    if routine in KERNELS:
+        functions = {} if isinstance(op, CustomCall) else dict(instruction.called_by_role())
+        return [RoutineStep((instruction,), tuple(reads), tuple(writes), routine, functions)]
+    reason = context.hosted.get(instruction, f"{op.opcode} is evaluated by the reference")
+    if isinstance(op, While):
+        reason = "its condition never changes: the reference says so where it is true"
+    context.reasons.add(instruction.name, "not compiled", reason)
+    return [HostStep((instruction,), tuple(reads), tuple(writes), reason)]
 
-    def _conditional(self, instruction: Instruction, reads: list[Buffer], writes: list[Buffer]) -> list[Step]:
-        selector, *operands = instruction.operands
-        branches: list[Block] = []
-        ((_, computations),) = instruction.called_by_role()
-        for operand, computation in zip(operands, computations, strict=True):
-            arguments = [self.stored[leaf] for leaf in self._array_leaves(operand)]
-            block = Lowering(computation, [arguments], self.context).lower()
-            for result, write in zip(block.results, writes, strict=True):
-                block.steps.append(CopyStep((instruction,), (result,), (write,), "the result of a branch"))
-            branches.append(block)
-        outside: dict[Buffer, None] = {}
-        for block in branches:
-            outside |= dict.fromkeys(b for b in _touched(block.steps) if b not in writes)
-        return [
-            ConditionalStep(
-                (instruction,), tuple(dict.fromkeys([*reads, *outside])), tuple(writes), selector, tuple(branches)
-            )
-        ]
 
-    # -- order
+def _routine(instruction: Instruction) -> str:
+    """The name in KERNELS under which there may be a routine for the instruction."""
+    op = instruction.op
+    if isinstance(op, CustomCall):
+        return f"custom-call:{op.custom_call_target}"
+    if op.form == "kernel":
+        return op.kernel([operand.shape for operand in instruction.operands]).routine
+    return op.opcode if op.form == "contraction" else ""
 
-    def _ordered(self, steps: list[Step]) -> list[Step]:
-        """The steps so that each comes after what makes its operands, else in the instructions' order."""
-        makers: dict[Buffer, list[int]] = {}
-        for k, step in enumerate(steps):
-            for buffer in step.writes:
-                makers.setdefault(buffer, []).append(k)
-        missing = [0] * len(steps)
-        followers: list[list[int]] = [[] for _ in steps]
 
-        def after(before: int, then: int) -> None:
-            followers[before].append(then)
-            missing[then] += 1
+def _while(context: Context, instruction: Instruction, reads: list[Buffer], writes: list[Buffer]) -> list[Step]:
+    by_role = dict(instruction.called_by_role())
+    name = instruction.name
+    shapes = array_leaves(instruction.shape)
+    body = lower(by_role["body"], [writes], context, is_pass=True)
+    condition = lower(by_role["condition"], [writes], context)
+    carries: list[tuple[Buffer, Buffer]] = []
+    taken, own = set[Buffer](), set(writes)
+    for k, (current, result) in enumerate(zip(writes, body.results, strict=True)):
+        if result is current:
+            continue
+        if result in context.fresh and result not in taken and result not in own:
+            taken.add(result)
+            carries.append((current, result))
+            continue
+        spare = context.buffer(f"{name}.next{k}", shapes[k])
+        body.steps.append(CopyStep((instruction,), (result,), (spare,), "a value that the next pass takes as it is"))
+        carries.append((current, spare))
+    copies: list[Step] = [
+        CopyStep((instruction,), (initial,), (current,), "where a loop starts")
+        for initial, current in zip(reads, writes, strict=True)
+    ]
+    outside = [b for b in _touched([*body.steps, *condition.steps]) if b not in own]
+    step = WhileStep(
+        (instruction,),
+        tuple(dict.fromkeys([*writes, *outside])),
+        tuple(writes),
+        condition,
+        condition.results[0],
+        body,
+        tuple(carries),
+    )
+    return [*copies, step]
 
-        effects: int | None = None
-        for k, step in enumerate(steps):
-            for buffer in step.reads:
-                for maker in makers.get(buffer, ()):
-                    if maker != k and not (buffer in step.writes and maker > k):
-                        after(maker, k)
-            for buffer in step.writes:
-                for maker in makers[buffer]:
-                    if maker < k and buffer not in step.reads:
-                        after(maker, k)
-            if any(self.context.has_effect(i) for i in step.instructions):
-                if effects is not None:
-                    after(effects, k)
-                effects = k
-        doing: dict[Instruction, list[int]] = {}
-        for k, step in enumerate(steps):
-            for instruction in step.instructions:
-                doing.setdefault(instruction, []).append(k)
-        for k, step in enumerate(steps):
-            for instruction in step.instructions:
-                for before in instruction.control_predecessors:
-                    for j in doing.get(before, ()):
-                        if j != k:
-                            after(j, k)
-        ready = [(self._when(steps[k]), k) for k in range(len(steps)) if not missing[k]]
-        heapify(ready)
-        order: list[Step] = []
-        while ready:
-            _, k = heappop(ready)
-            order.append(steps[k])
-            for then in followers[k]:
-                missing[then] -= 1
-                if not missing[then]:
-                    heappush(ready, (self._when(steps[then]), then))
-        if len(order) != len(steps):
-            raise AssertionError(f"{self.computation.name}: steps need each other")
-        return order
 
-    def _when(self, step: Step) -> int:
-        return max((self.position.get(i, 0) for i in step.instructions), default=0)
+def _conditional(leaves: Leaves, instruction: Instruction, reads: list[Buffer], writes: list[Buffer]) -> list[Step]:
+    selector, *operands = instruction.operands
+    branches: list[Block] = []
+    ((_, computations),) = instruction.called_by_role()
+    for operand, computation in zip(operands, computations, strict=True):
+        block = lower(computation, [[leaves.stored[leaf] for leaf in leaves.of(operand)]], leaves.context)
+        for result, write in zip(block.results, writes, strict=True):
+            block.steps.append(CopyStep((instruction,), (result,), (write,), "the result of a branch"))
+        branches.append(block)
+    outside = [b for block in branches for b in _touched(block.steps) if b not in writes]
+    touched = tuple(dict.fromkeys([*reads, *outside]))
+    return [ConditionalStep((instruction,), touched, tuple(writes), selector, tuple(branches))]
 
 
 _DEEP = 3 * MAX_DEPTH

@@ -1,20 +1,23 @@
 """The reasons to start again, raised by what builds a kernel.
 
-Drafting._retried builds the kernel again, 200 times at most, after
-    Materialise  (of loops/build, loops/folding and scatters) has stored the leaf
-    Reference    (of loops/arithmetic, strict code) has left the instruction to the reference
+drafts.retried builds the kernel again, 200 times at most, after
+    Materialise  (of loops/build, loops/recomputation, loops/folding and scatters) has stored the leaf
+    Reference    (of loops/build, for an Inexact of loops/arithmetic) has left the instruction to the reference
     Split        (of loops/arithmetic) has made two axes of one
     Turn         (of loops/folding) has walked the axis backwards
-and Lowering.lower begins the computation anew after
-    NoElementLoop (of Drafting._built) has made the loop one of steps.
+and program.lower begins the computation anew after
+    NoElementLoop (of fusion) has made the loop one of steps.
 
 Each restart stores, leaves, splits or turns one thing more, so they end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hlokit.cpu.loops.expr import Axis
 from hlokit.cpu.lower.leaf import Leaf
+from hlokit.errors import UnsupportedError
 from hlokit.hlo.instruction import Instruction
 
 
@@ -30,8 +33,15 @@ class Materialise(Exception):
         self.is_size = is_size
 
 
+class Inexact(UnsupportedError):
+    """Machine code has not the reference's bits for an op or a primitive, which strict code therefore has not."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"strict: {name} has the reference's bits there alone")
+
+
 class Reference(Exception):
-    """Strict code has no machine code of the reference's bits for this leaf's instruction."""
+    """The instruction of this leaf is to be evaluated by the reference."""
 
     def __init__(self, leaf: Leaf, reason: str) -> None:
         super().__init__(reason)
@@ -61,6 +71,14 @@ class NoElementLoop(Exception):
     def __init__(self, loop: Instruction) -> None:
         super().__init__(loop.name)
         self.loop = loop
+
+
+class NoKernel(UnsupportedError):
+    """No kernel computes these values. `inlined`: the instructions that were in it when this was found."""
+
+    def __init__(self, reason: str, inlined: Sequence[Instruction]) -> None:
+        super().__init__(reason)
+        self.inlined = inlined
 
 
 def too_often(evaluations: int, elements: int, cost: int) -> bool:

@@ -1,0 +1,97 @@
+"""Recomputation: how often a kernel computes each leaf that it inlines, and when that costs more than memory does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from hlokit.cpu.loops.arithmetic import Arithmetic, parts_of
+from hlokit.cpu.loops.expr import index_deps, reachable
+from hlokit.cpu.loops.folding import Folds
+from hlokit.cpu.loops.space import IterationSpace
+from hlokit.cpu.lower.leaf import Leaf, Source
+from hlokit.cpu.lower.retries import Materialise, too_often
+from hlokit.forms.affine import Index
+
+_STAGE = 1 << 15
+"""Elements from which on a fold of a fold's results is worth two kernels."""
+
+_COSTLY_INVARIANT = 8
+_MANY_STEPS = 8
+"""From here on a value that is the same in all steps of a loop is stored before it."""
+
+
+@dataclass(eq=False)
+class Recomputation:
+    """The counts of one kernel. Its checks raise Materialise for a leaf that should be stored.
+
+    reads    the indices at which each leaf is computed here
+    weights  nodes that an element of each leaf takes
+    spent    how many elements of each leaf are computed
+    """
+
+    arithmetic: Arithmetic
+    space: IterationSpace
+    source: Source
+    folds: Folds
+    reads: dict[Leaf, set[Index]] = field(default_factory=dict[Leaf, set[Index]], init=False)
+    weights: dict[Leaf, int] = field(default_factory=dict[Leaf, int], init=False)
+    spent: dict[Leaf, int] = field(default_factory=dict[Leaf, int], init=False)
+
+    def count(self, leaf: Leaf, index: Index) -> None:
+        """Counts the elements at one more index, as soon as it is asked for."""
+        indices = self.reads.setdefault(leaf, set())
+        if index in indices:
+            return
+        indices.add(index)
+        spent = self.spent[leaf] = self.spent.get(leaf, 0) + self._let_through(index_deps(index))
+        if len(indices) > 1 and too_often(spent, leaf.shape.size, self.weights.get(leaf, 1)):
+            raise Materialise(leaf, f"computed {spent} times for {leaf.shape.size} elements")
+
+    def weigh(self, leaf: Leaf, nodes: int) -> None:
+        """Notes how many nodes an element has taken."""
+        self.weights[leaf] = max(self.weights.get(leaf, 0), nodes)
+
+    def most_read(self) -> Leaf:
+        """The leaf that is computed at the most indices."""
+        return max(self.reads, key=lambda leaf: len(self.reads[leaf]))
+
+    def check_stage(self, leaf: Leaf, index: Index) -> None:
+        """A long fold whose results are folded again is a stage of its own: it has more places to share out."""
+        if not self.folds.bound or leaf.instruction.op.form != "fold":
+            return
+        bound = self.folds.bound[-1]
+        read = self.reads.get(leaf, ())
+        again = index_deps(index) & bound if bound is not None else read and index not in read
+        operand = self.source.leaf(leaf.instruction.operands[0]).shape
+        if again and operand.size >= _STAGE and operand.size >= 64 * leaf.shape.size:
+            raise Materialise(leaf, "the first stage of a fold in two")
+
+    def check_invariant(self, leaf: Leaf, index: Index, cost: int, value: Any) -> None:
+        """Cuts values that do not depend on an outer loop, yet on one in it: each of its steps computes them again."""
+        around = self.space.around
+        if cost < _COSTLY_INVARIANT or not around or not leaf.shape.rank:
+            return
+        deps = index_deps(index)
+        last = max((k for k, axis in enumerate(around) if axis.bit & (deps | self.folds.inside)), default=-1)
+        steps = prod(axis.extent for axis in around[: last + 1] if not axis.bit & deps)
+        elements = self._let_through(deps)
+        if steps < _MANY_STEPS or not too_often(elements * steps, elements, cost):
+            return
+        if any(node.op == "fold" for node in reachable(parts_of([value]))):
+            return  # loops are ordered by what folds depend on
+        raise Materialise(leaf, f"it is the same in {steps} steps of a loop around it")
+
+    def _let_through(self, deps: int) -> int:
+        """The number of places of a set of axes where the guards hold, as far as each of them asks for one axis."""
+        steps = {axis: axis.extent for axis in self.space.axes if axis.bit & deps}
+        for guard in self.arithmetic.guards:
+            test = guard.args[0] if guard.op == "not" else guard
+            if test.op != "range" or len(test.data[0].terms) != 1:
+                continue
+            (axis, c), low, high = test.data[0].terms[0], *test.data[1:]
+            if axis in steps:
+                inside = min(axis.extent, -(-(high - low) // abs(c)))
+                steps[axis] = min(steps[axis], axis.extent - inside if guard.op == "not" else inside)
+        return prod(steps.values())
