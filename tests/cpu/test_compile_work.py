@@ -12,7 +12,7 @@ import pytest
 import hlokit as hk
 from hlokit.cpu.compiler import Program, compile_program
 from hlokit.cpu.llvm import COLD
-from hlokit.cpu.lower.program import Lowering
+from hlokit.cpu.lower.fusion import Fusion, SharedKernels
 from hlokit.cpu.lower.steps import KernelStep
 from hlokit.cpu.target import BASELINES, Target, baseline, host
 from hlokit.hlo.module import HloModule
@@ -155,10 +155,10 @@ def test_values_that_need_each_other_through_a_product_are_made_apart(
 ) -> None:
     monkeypatch.setenv("HLOKIT_CACHE_DIR", "")
     parted: list[int] = []
-    part = Lowering._part
-    monkeypatch.setattr(Lowering, "_part", lambda self, members: (parted.append(len(members)), part(self, members)))
+    part = SharedKernels.part
+    monkeypatch.setattr(SharedKernels, "part", lambda self, members: (parted.append(len(members)), part(self, members)))
     if is_seen_late:  # as where what is between them is stored after they were put together
-        monkeypatch.setattr(Lowering, "_reach", SimpleNamespace(between=lambda *_: False))
+        monkeypatch.setattr(Fusion, "_reach", SimpleNamespace(between=lambda *_: False))
     b = hk.Builder("apart")
     x, w = b.parameter(0, hk.f32[64, 64]), b.parameter(1, hk.f32[64, 64])
     shared = x

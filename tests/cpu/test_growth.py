@@ -322,6 +322,6 @@ def test_what_many_kernels_share_is_not_built_for_each(monkeypatch: pytest.Monke
         return results(self, *given)
 
     monkeypatch.setattr(CalledFunction, "results", counted)
-    monkeypatch.setattr("hlokit.cpu.lower.grouping._ROUND", 1500)
+    monkeypatch.setattr("hlokit.cpu.lower.fusion._ROUND", 1500)
     lowering(users_of_a_norm(100))()
     assert len(built) < 12 * 32 * 50

@@ -10,7 +10,7 @@ from hlokit.cpu.emit.scope import Scope
 from hlokit.cpu.emit.values import Values, row_place
 from hlokit.cpu.llvm import Index, LaneMask, Pointer, Value, register_type
 from hlokit.cpu.loops.expr import HOLE, Axis, Fold, Node, children, identity_name, reachable, runtime_nodes
-from hlokit.cpu.loops.order import counter
+from hlokit.cpu.loops.reassociation import counter
 from hlokit.cpu.math import primitives
 from hlokit.types.dtype import DType
 
