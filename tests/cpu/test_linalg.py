@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from hlokit.cpu.jit.objects import compile_object
-from hlokit.cpu.kernels.linalg.cholesky import cholesky
-from hlokit.cpu.kernels.linalg.triangular_solve import triangular_solve
-from hlokit.cpu.kernels.routine import Call, Routine
+from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import BASELINES, Target, baseline
 from hlokit.ops.linalg import TRANSPOSES, Cholesky, TriangularSolve
@@ -73,7 +71,7 @@ def system(element: str, size: int, batch: tuple[int, ...] = ()) -> Any:
 
 def solver(a: Any, b: Any, target: Target, **attributes: Any) -> tuple[TriangularSolve, Compiled]:
     op = TriangularSolve(**attributes)
-    return op, Compiled(Call(op, shapes(a, b), shapes(b), target), triangular_solve)
+    return op, Compiled(Call(op, shapes(a, b), shapes(b), target), KERNELS["triangular-solve"])
 
 
 WAYS = list(itertools.product((False, True), (False, True), (False, True), TRANSPOSES))
@@ -175,7 +173,7 @@ def definite(element: str, size: int, batch: tuple[int, ...] = ()) -> Any:
 
 def factorizer(a: Any, lower: bool, target: Target) -> tuple[Cholesky, Compiled]:
     op = Cholesky(lower)
-    return op, Compiled(Call(op, shapes(a), shapes(a), target), cholesky)
+    return op, Compiled(Call(op, shapes(a), shapes(a), target), KERNELS["cholesky"])
 
 
 @pytest.mark.parametrize("lower", [True, False])
@@ -237,9 +235,9 @@ def test_code_is_made_for_every_machine(name: str, element: str) -> None:
     for sizes in ((60, 60), (20, 5, 5)):
         shape = dtype(element)[sizes]
         module = Module()
-        assert cholesky(Call(Cholesky(True), (shape,), (shape,), baseline(name)), module) is not None
+        assert KERNELS["cholesky"](Call(Cholesky(True), (shape,), (shape,), baseline(name)), module) is not None
         assert (
-            triangular_solve(Call(TriangularSolve(True), (shape, shape), (shape,), baseline(name)), module) is not None
+            KERNELS["triangular-solve"](Call(TriangularSolve(True), (shape, shape), (shape,), baseline(name)), module) is not None
         )
         assert compile_object(module.text(), baseline(name))
 
@@ -247,7 +245,7 @@ def test_code_is_made_for_every_machine(name: str, element: str) -> None:
 def test_what_has_no_code_is_left_to_the_reference() -> None:
     for kind in ("bf16", "f16"):
         shape = dtype(kind)[4, 4]
-        assert cholesky(Call(Cholesky(True), (shape,), (shape,), host()), Module()) is None
-        assert triangular_solve(Call(TriangularSolve(), (shape, shape), (shape,), host()), Module()) is None
+        assert KERNELS["cholesky"](Call(Cholesky(True), (shape,), (shape,), host()), Module()) is None
+        assert KERNELS["triangular-solve"](Call(TriangularSolve(), (shape, shape), (shape,), host()), Module()) is None
     shape = dtype("f32")[4, 4]
-    assert cholesky(Call(Cholesky(True), (shape,), (shape,), host(), strict=True), Module()) is None
+    assert KERNELS["cholesky"](Call(Cholesky(True), (shape,), (shape,), host(), strict=True), Module()) is None

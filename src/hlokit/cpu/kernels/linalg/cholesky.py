@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from math import nan, prod
 
 from hlokit.cpu.kernels.flow import subroutine
-from hlokit.cpu.kernels.linalg.cholesky_lanes import in_lanes
+from hlokit.cpu.kernels.linalg import cholesky_lanes
+from hlokit.cpu.kernels.linalg.empty import InfoAlone
 from hlokit.cpu.kernels.linalg.factored import INFO, Factored
 from hlokit.cpu.kernels.linalg.panel_copy import copy
 from hlokit.cpu.kernels.linalg.panels import (
@@ -26,59 +27,47 @@ from hlokit.cpu.kernels.linalg.panels import (
     up,
 )
 from hlokit.cpu.kernels.linalg.stepped import HEAD, Part, Parts, Stepped
-from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
-from hlokit.cpu.llvm import I32, I64, POINTER, Function, Index, Module, Pointer
+from hlokit.cpu.kernels.routine import KERNELS, Call, EmptyPlan, Plan, PlannedKernel, Routine
+from hlokit.cpu.llvm import I32, I64, POINTER, Index, Module, Pointer
 from hlokit.cpu.target import Target
 from hlokit.ops.linalg import Cholesky
-from hlokit.types.shape import Shape
 
 TYPES = ("f32", "f64", "c64", "c128")
 
 
-def cholesky(call: Call, module: Module) -> Routine | None:
-    """The routine for f32, f64, c64 and c128."""
+def plan(call: Call) -> Plan | None:
+    """For f32, f64, c64 and c128."""
     op = call.op
     assert isinstance(op, Cholesky)
     (a,) = call.operands
     if call.strict or call.store is not None or a.dtype.name not in TYPES:
         return None
-    return routine(factored(a, op.lower), module, call.target)
+    return plan_of(Factored(a.dtype, prod(a.dimensions[:-2]), a.dimensions[-1], op.lower), call.target)
 
 
-KERNELS["cholesky"] = cholesky
+KERNELS["cholesky"] = PlannedKernel(plan)
 
 
-def factored(a: Shape, lower: bool, info: bool = False) -> Factored:
-    return Factored(a.dtype, prod(a.dimensions[:-2]), a.dimensions[-1], lower, info)
-
-
-def routine(s: Factored, module: Module, target: Target) -> Routine:
-    """The table: operand, result, (info,) scratch."""
+def plan_of(s: Factored, target: Target) -> Plan:
+    """The plan for a batch. The table: operand, result, (info,) scratch."""
     if not s.batch * s.size:
-        return _nothing(s, module)
-    batched = in_lanes(s, module, target)
-    if batched is not None:
-        return batched
-    plan = _Plan(s, panels_for(s.dtype, target))
-    parts = Parts(_pack(plan, module), _first(plan, module), _step(plan, module), _unpack(plan, module))
-    counts = range(plan.stripes - 1, 0, -1)
-    steps = Stepped(f"cholesky_{plan.name}", s.batch, s.scratch, plan.matrix, plan.work, plan.stripes, counts)
-    return steps.routine(module, parts)
-
-
-def _nothing(s: Factored, module: Module) -> Routine:
-    f = Function(f"cholesky_nothing_{s.name}", PHASE)
-    if s.info:
-        f.memset(f.table(INFO), 0, 4 * s.batch)
-    return Routine((Phase(module.end(f, exported=True)),))
+        return InfoAlone(f"cholesky_nothing_{s.name}", INFO, s.batch) if s.info else EmptyPlan()
+    return cholesky_lanes.plan_of(s, target) or CholeskyPlan(s, panels_for(s.dtype, target))
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """Scratch of a matrix: its info, then its reciprocals, then its stripes, each as far as its diagonal."""
+class CholeskyPlan:
+    """Factorization by stripes. Scratch of a matrix: info, then reciprocals, then stripes as far as their diagonals."""
 
     s: Factored
     p: Panels
+
+    def write(self, module: Module) -> Routine:
+        s = self.s
+        parts = Parts(_pack(self, module), _first(self, module), _step(self, module), _unpack(self, module))
+        counts = range(self.stripes - 1, 0, -1)
+        steps = Stepped(f"cholesky_{self.name}", s.batch, s.scratch, self.matrix, self.work, self.stripes, counts)
+        return steps.routine(module, parts)
 
     @property
     def stripes(self) -> int:
@@ -122,7 +111,7 @@ class _Plan:
         return (self.s.size - first).smin(self.p.width)
 
 
-def _pack(plan: _Plan, module: Module) -> str:
+def _pack(plan: CholeskyPlan, module: Module) -> str:
     """Copies stripe `number` as far as the end of its diagonal; the identity's columns follow the matrix's last."""
     s, p = plan.s, plan.p
     f = plan.part("pack")
@@ -140,7 +129,7 @@ def _pack(plan: _Plan, module: Module) -> str:
     return module.end(f)
 
 
-def _first(plan: _Plan, module: Module) -> str:
+def _first(plan: CholeskyPlan, module: Module) -> str:
     """Factors the first stripe's diagonal."""
     f = plan.part("first")
     stripe, reciprocals = f.memory + plan.stripes_at, f.memory + HEAD
@@ -148,7 +137,7 @@ def _first(plan: _Plan, module: Module) -> str:
     return module.end(f)
 
 
-def _step(plan: _Plan, module: Module) -> str:
+def _step(plan: CholeskyPlan, module: Module) -> str:
     """Solves the rows of panel `step` in the stripe `number` to its right (0 is the next), and factors the next one."""
     p = plan.p
     f = plan.part("step")
@@ -215,7 +204,7 @@ def _store(p: Panels, elements: list[Element], places: list[Pointer]) -> None:
         store(element, place, p.width)
 
 
-def _unpack(plan: _Plan, module: Module) -> str:
+def _unpack(plan: CholeskyPlan, module: Module) -> str:
     """Copies stripe `number` to the result, and its share of the other triangle."""
     s, p = plan.s, plan.p
     f = plan.part("unpack")
@@ -245,7 +234,7 @@ def _unpack(plan: _Plan, module: Module) -> str:
     return module.end(f)
 
 
-def _copy_triangle(plan: _Plan, packed: Pointer, array: Pointer, columns: Index) -> None:
+def _copy_triangle(plan: CholeskyPlan, packed: Pointer, array: Pointer, columns: Index) -> None:
     """The diagonal block of u, without what stands left of its diagonal."""
     f, s, p = packed.fn, plan.s, plan.p
     with f.loop(0, columns) as minor, f.loop(0, minor.index + 1) as major:

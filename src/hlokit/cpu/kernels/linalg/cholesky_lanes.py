@@ -26,22 +26,22 @@ from hlokit.cpu.llvm import I32, I64, POINTER, Function, Index, Module, Pointer,
 from hlokit.cpu.target import Target
 
 
-def in_lanes(s: Factored, module: Module, target: Target) -> Routine | None:
-    """The routine; None for too few or too large matrices."""
+def plan_of(s: Factored, target: Target) -> CholeskyLanesPlan | None:
+    """The plan; None for too few or too large matrices."""
     p = panels_for(s.dtype, target)
-    if not are_worth_it(p, s.batch, s.size**2):
-        return None
-    plan = _Plan(s, p, block_of(p, target))
-    return plan.groups.routine(_phase(plan, module), plan.scratch)
+    return CholeskyLanesPlan(s, p, block_of(p, target)) if are_worth_it(p, s.batch, s.size**2) else None
 
 
 @dataclass(frozen=True)
-class _Plan:
+class CholeskyLanesPlan:
     """Scratch of a chunk: the group's elements, the diagonal's reciprocals, info of every lane."""
 
     s: Factored
     p: Panels
     block: int
+
+    def write(self, module: Module) -> Routine:
+        return self.groups.routine(_phase(self, module), self.scratch)
 
     @property
     def groups(self) -> Groups:
@@ -82,7 +82,7 @@ class _Plan:
         return (memory + self.info_at).to(I32)
 
 
-def _phase(plan: _Plan, module: Module) -> str:
+def _phase(plan: CholeskyLanesPlan, module: Module) -> str:
     s, groups = plan.s, plan.groups
     f = Function(f"cholesky_lanes_{plan.name}", PHASE)
     factor = _factor(plan, module)
@@ -97,7 +97,7 @@ def _phase(plan: _Plan, module: Module) -> str:
     return module.end(f, exported=True)
 
 
-def _factor(plan: _Plan, module: Module) -> str:
+def _factor(plan: CholeskyLanesPlan, module: Module) -> str:
     """The function (memory) that factors the group, sets info, and clears or spoils what is no factor."""
     n, block = plan.s.size, plan.block
     f, (memory,) = subroutine(f"cholesky_lanes_factor_{plan.name}", plan.p.scalar, memory=POINTER)
@@ -116,7 +116,7 @@ def _factor(plan: _Plan, module: Module) -> str:
     return module.end(f)
 
 
-def _block(plan: _Plan, module: Module, height: int, width: int, diagonal: bool) -> str:
+def _block(plan: CholeskyLanesPlan, module: Module, height: int, width: int, diagonal: bool) -> str:
     """The function (memory, row, column): the block of l there, by those left of it and the diagonal above it."""
     p = plan.p
     name = f"cholesky_lanes_{'diagonal' if diagonal else 'below'}_{height}_{width}_{plan.name}"
@@ -160,7 +160,7 @@ def _less_conjugate(c: Element, a: Element, b: Element) -> Element:
     return multiply_subtract(c, b, a, conjugate=True)
 
 
-def _root(plan: _Plan, memory: Pointer, pivot: Value, order: Index) -> tuple[Element, Value]:
+def _root(plan: CholeskyLanesPlan, memory: Pointer, pivot: Value, order: Index) -> tuple[Element, Value]:
     """The root of a pivot and its reciprocal; notes in which lanes the pivot is not positive."""
     p = plan.p
     note_first(plan.info(memory), pivot.compare("ule", 0.0), order.trunc(32).splat(p.lanes))
@@ -168,7 +168,7 @@ def _root(plan: _Plan, memory: Pointer, pivot: Value, order: Index) -> tuple[Ele
     return [root, pivot.value(0.0)][: p.parts], 1.0 / root
 
 
-def _finish(plan: _Plan, memory: Pointer) -> None:
+def _finish(plan: CholeskyLanesPlan, memory: Pointer) -> None:
     """Zeros for the other triangle; NaN for the lanes without factor."""
     f, s, p = memory.fn, plan.s, plan.p
     down, right = plan.steps

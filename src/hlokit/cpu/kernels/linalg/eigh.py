@@ -5,6 +5,7 @@ multiplied by the reflectors of the reduction.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import nan
 
 from hlokit.cpu.kernels.linalg import divide, tridiagonal
@@ -29,18 +30,31 @@ Piece = tuple[str, int, int]
 """A part by name, how many pieces of a matrix it does, and its step."""
 
 
-def routine(m: Matrix, lower: bool, module: Module, target: Target) -> Routine | None:
-    """The table: operand, vectors, values, info, scratch. None: sizes for which LAPACK is as fast."""
+def plan_of(m: Matrix, lower: bool, target: Target) -> EighPlan | None:
+    """The plan for a batch; None for sizes for which LAPACK is as fast.
+
+    The table: operand, vectors, values, info, scratch.
+    """
     if not LEAF < m.rows <= LARGEST or not m.batch:
         return None
-    s = Eigen("eigh", m, target, VECTORS, m.rows - 1, lower)
-    pieces = list(_pieces(s, module))
-    if m.batch < _MATRICES_AT_ONCE:
-        phases = [_phase(s, module, number, piece) for number, piece in enumerate(pieces)]
-        return Routine(tuple(phases), m.batch * s.memory)
-    most = max(4, min(_MOST_CHUNKS, _MOST_SCRATCH // s.memory))
-    chunks = Items(m.batch, 9 * m.rows**3 // s.p.lanes, -(-m.batch // most))
-    return Routine((Phase(_whole(s, module, pieces, chunks), chunks.chunks),), chunks.chunks * s.memory)
+    return EighPlan(Eigen("eigh", m, target, VECTORS, m.rows - 1, lower))
+
+
+@dataclass(frozen=True)
+class EighPlan:
+    """Each part of the work on few matrices is a phase; of many, chunks are whole matrices."""
+
+    s: Eigen
+
+    def write(self, module: Module) -> Routine:
+        s, m = self.s, self.s.m
+        pieces = list(_pieces(s, module))
+        if m.batch < _MATRICES_AT_ONCE:
+            phases = [_phase(s, module, number, piece) for number, piece in enumerate(pieces)]
+            return Routine(tuple(phases), m.batch * s.memory)
+        most = max(4, min(_MOST_CHUNKS, _MOST_SCRATCH // s.memory))
+        chunks = Items(m.batch, 9 * m.rows**3 // s.p.lanes, -(-m.batch // most))
+        return Routine((Phase(_whole(s, module, pieces, chunks), chunks.chunks),), chunks.chunks * s.memory)
 
 
 def _pieces(s: Eigen, module: Module) -> list[Piece]:

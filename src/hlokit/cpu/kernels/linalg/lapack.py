@@ -17,7 +17,7 @@ from hlokit.cpu.kernels.linalg.factored import Factored
 from hlokit.cpu.kernels.linalg.panels import Items, up
 from hlokit.cpu.kernels.linalg.stripes import Matrix
 from hlokit.cpu.kernels.linalg.system import system_of
-from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Plan, PlannedKernel, Routine
 from hlokit.cpu.llvm import (
     I8,
     I32,
@@ -87,8 +87,8 @@ def lapack_symbols(text: str) -> dict[str, int]:
     return lapack_addresses(lapack_names(text))
 
 
-def lapack(call: Call, module: Module) -> Routine | None:
-    """The routine of a `lapack_?NAME_ffi` custom-call. The table: operands, results, scratch.
+def plan(call: Call) -> Plan | None:
+    """For a `lapack_?NAME_ffi` custom-call. The table: operands, results, scratch.
 
     None for shapes or attributes that do not fit the routine (the handler in Python says what is wrong), for geev,
     whose results are no copies, for a target that the user replaced, in strict mode, and for large matrices, whose
@@ -107,39 +107,50 @@ def lapack(call: Call, module: Module) -> Routine | None:
     a = call.operands[0]
     if name == "potrf":
         lower = attributes["uplo"] == ord("L")
-        s = Factored(a.dtype, prod(job.batch), a.dimensions[-1], lower, info=True)
-        return cholesky.routine(s, module, call.target)
+        return cholesky.plan_of(Factored(a.dtype, prod(job.batch), a.dimensions[-1], lower, info=True), call.target)
     if name == "trsm":
         left, lower, unit, transpose = (chr(attributes[n]) for n in ("side", "uplo", "diag", "trans_x"))
         ways = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
         system = system_of(call.operands[1], a.dimensions[-1], left == "L", lower == "L", unit == "U", ways[transpose])
-        return triangular_solve.routine(system, module, call.target)
+        return triangular_solve.plan_of(system, call.target)
     if name in ("getrf", "geqrf", "orgqr") and not a.dtype.is_complex:
         matrix = Matrix(a.dtype, prod(job.batch), *a.dimensions[-2:])
         if name == "getrf":
-            return lu.routine(matrix, module, call.target)
+            return lu.plan_of(matrix, call.target)
         if name == "geqrf":
-            return qr.routine(matrix, module, call.target)
-        return qr_product.routine(matrix, call.operands[1].dimensions[-1], module, call.target)
+            return qr.plan_of(matrix, call.target)
+        return qr_product.plan_of(matrix, call.operands[1].dimensions[-1], call.target)
     if name == "syevd" and attributes["mode"] == ord("V"):
         matrix = Matrix(a.dtype, prod(job.batch), *a.dimensions[-2:])
-        own = eigh.routine(matrix, attributes["uplo"] == ord("L"), module, call.target)
+        own = eigh.plan_of(matrix, attributes["uplo"] == ord("L"), call.target)
         if own is not None:
             return own
     if name == "geev" or is_long(a.dimensions[-2:]):
         return None
-    return _routine(_Plan(job, with_workspace(job), len(call.operands), len(call.results)), module)
+    return LapackPlan(job, with_workspace(job), len(call.operands), len(call.results))
 
 
+lapack = PlannedKernel(plan)
 KERNELS.update({f"custom-call:{target}": lapack for target in TARGETS})
 
 
 @dataclass(frozen=True)
-class _Plan:
+class LapackPlan:
+    """Calls of a routine of LAPACK, one for each matrix of the batch.
+
+    job        the routine, and how its arguments and results are made
+    arguments  with the sizes of its workspace
+    operands   the number of the custom-call's operands, `results` of its results
+    """
+
     job: Job
     arguments: tuple[Argument, ...]
     operands: int
     results: int
+
+    def write(self, module: Module) -> Routine:
+        chunks = max(1, self.matrices.chunks)
+        return Routine((Phase(_phase(self, module), chunks),), chunks * self.memory)
 
     def bytes(self, argument: Argument) -> int:
         """Size of an argument's memory in scratch."""
@@ -180,7 +191,7 @@ class _Plan:
         return sum(self.bytes(argument) for argument in self.arguments[:number])
 
 
-def _routine(plan: _Plan, module: Module) -> Routine:
+def _phase(plan: LapackPlan, module: Module) -> str:
     job = plan.job
     routine = Prototype(LAPACK + job.symbol, None, [POINTER] * len(plan.arguments))
     f = Function(plan.name, PHASE)
@@ -206,11 +217,10 @@ def _routine(plan: _Plan, module: Module) -> Routine:
                 if isinstance(argument, Block) and argument.result is not None:
                     array = f.table(plan.operands + argument.result) + matrix.index * _size(argument)
                     _transposed(argument, memory + plan.place(number), array, into=False)
-    chunks = max(1, matrices.chunks)
-    return Routine((Phase(module.end(f, exported=True), chunks),), chunks * plan.memory)
+    return module.end(f, exported=True)
 
 
-def _is_finite(plan: _Plan, memory: Pointer) -> Value:
+def _is_finite(plan: LapackPlan, memory: Pointer) -> Value:
     """Whether all elements of the matrices that were copied to scratch memory are: 0 times each is 0."""
     f = memory.fn
     lost: list[Value] = []
@@ -224,7 +234,7 @@ def _is_finite(plan: _Plan, memory: Pointer) -> Value:
     return sum(lost[1:], lost[0]).eq(0.0)
 
 
-def _pointer(plan: _Plan, number: int, scratch: Pointer) -> Pointer:
+def _pointer(plan: LapackPlan, number: int, scratch: Pointer) -> Pointer:
     """The pointer that the routine gets for an argument."""
     f, argument = scratch.fn, plan.arguments[number]
     match argument:
@@ -259,7 +269,7 @@ def _size(block: Block) -> int:
     return prod(block.sizes) * (dtype(block.dtype).bits // 8)
 
 
-def _fill(plan: _Plan, block: Block, memory: Pointer, matrix: Index) -> None:
+def _fill(plan: LapackPlan, block: Block, memory: Pointer, matrix: Index) -> None:
     f = memory.fn
     if block.source is None:
         f.memset(memory, 0, plan.bytes(block))

@@ -6,13 +6,16 @@ later pivots do to rows of l is done when they are copied to the result.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hlokit.cpu.kernels.flow import subroutine
-from hlokit.cpu.kernels.linalg.lu_lanes import in_lanes
+from hlokit.cpu.kernels.linalg import lu_lanes
+from hlokit.cpu.kernels.linalg.empty import InfoAlone
 from hlokit.cpu.kernels.linalg.panels import by_groups, multiply_subtract, note_pivot, rank_update, substitution
 from hlokit.cpu.kernels.linalg.stepped import Part, Parts, Stepped
 from hlokit.cpu.kernels.linalg.stripes import Matrix, Rows, Stripes, masked, pivot_factors
-from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
-from hlokit.cpu.llvm import I32, I64, POINTER, Function, Index, Module, Pointer, Value
+from hlokit.cpu.kernels.routine import Plan, Routine
+from hlokit.cpu.llvm import I32, I64, POINTER, Index, Module, Pointer, Value
 from hlokit.cpu.target import Target
 
 PIVOTS, INFO, SCRATCH = 2, 3, 4
@@ -21,26 +24,28 @@ _COLUMNS = (4, 1)
 """Columns that are changed together: so many while there are as many, then one by one."""
 
 
-def routine(m: Matrix, module: Module, target: Target) -> Routine:
-    """The table: operand, result, pivots, info, scratch."""
+def plan_of(m: Matrix, target: Target) -> Plan:
+    """The plan for a batch. The table: operand, result, pivots, info, scratch."""
     if not m.batch * m.least:
-        return _nothing(m, module)
-    batched = in_lanes(m, module, target)
-    if batched is not None:
-        return batched
-    s = Stripes("lu", m, target, 1, m.least)
-    counts = range(s.count - 1, s.count - 1 - s.factored, -1) if s.count > s.factored else range(s.count - 1, 0, -1)
-    work = m.rows * m.columns * (m.least + 8 * s.p.lanes) // (2 * s.p.lanes)
-    steps = Stepped(s.name, m.batch, SCRATCH, s.memory, work, s.count, counts)
-    factor = _factor(s, module)
-    parts = Parts(s.pack(module), _first(s, module, factor), _step(s, module, factor), _unpack(s, module))
-    return steps.routine(module, parts)
+        return InfoAlone(f"lu_nothing_{m.name}", INFO, m.batch)
+    return lu_lanes.plan_of(m, target) or LuPlan(Stripes("lu", m, target, 1, m.least))
 
 
-def _nothing(m: Matrix, module: Module) -> Routine:
-    f = Function(f"lu_nothing_{m.name}", PHASE)
-    f.memset(f.table(INFO), 0, 4 * m.batch)
-    return Routine((Phase(module.end(f, exported=True)),))
+@dataclass(frozen=True)
+class LuPlan:
+    """Factorization by stripes."""
+
+    s: Stripes
+
+    def write(self, module: Module) -> Routine:
+        s, m = self.s, self.s.m
+        last = s.count - 1
+        counts = range(last, last - s.factored, -1) if s.count > s.factored else range(last, 0, -1)
+        work = m.rows * m.columns * (m.least + 8 * s.p.lanes) // (2 * s.p.lanes)
+        steps = Stepped(s.name, m.batch, SCRATCH, s.memory, work, s.count, counts)
+        factor = _factor(s, module)
+        parts = Parts(s.pack(module), _first(s, module, factor), _step(s, module, factor), _unpack(s, module))
+        return steps.routine(module, parts)
 
 
 def _first(s: Stripes, module: Module, factor: str) -> str:

@@ -18,21 +18,21 @@ _COLUMNS = (4, 1)
 """Columns that go down the rows together: so many while there are as many, then one by one."""
 
 
-def in_lanes(s: Matrix, module: Module, target: Target) -> Routine | None:
-    """The routine; None for too few or too large matrices. The table: that of lu.py."""
+def plan_of(s: Matrix, target: Target) -> LuLanesPlan | None:
+    """The plan; None for too few or too large matrices. The table: that of lu.py."""
     p = panels_for(s.dtype, target)
-    if not are_worth_it(p, s.batch, s.rows * s.columns, _LARGEST):
-        return None
-    plan = _Plan(s, p)
-    return plan.groups.routine(_phase(plan, module), plan.scratch)
+    return LuLanesPlan(s, p) if are_worth_it(p, s.batch, s.rows * s.columns, _LARGEST) else None
 
 
 @dataclass(frozen=True)
-class _Plan:
+class LuLanesPlan:
     """Scratch of a chunk: the group's elements, pivots as integers of the elements' width, info of every lane."""
 
     s: Matrix
     p: Panels
+
+    def write(self, module: Module) -> Routine:
+        return self.groups.routine(_phase(self, module), self.scratch)
 
     @property
     def groups(self) -> Groups:
@@ -65,7 +65,7 @@ class _Plan:
         return number.trunc(self.integers.bits).splat(self.p.lanes)
 
 
-def _phase(plan: _Plan, module: Module) -> str:
+def _phase(plan: LuLanesPlan, module: Module) -> str:
     s, groups = plan.s, plan.groups
     f = Function(f"lu_lanes_{s.name}", PHASE)
     factor = _factor(plan, module)
@@ -79,7 +79,7 @@ def _phase(plan: _Plan, module: Module) -> str:
     return module.end(f, exported=True)
 
 
-def _factor(plan: _Plan, module: Module) -> str:
+def _factor(plan: LuLanesPlan, module: Module) -> str:
     """The function (memory) that factors the group."""
     s, p = plan.s, plan.p
     f, (memory,) = subroutine(f"lu_lanes_factor_{s.name}", p.scalar, memory=POINTER)
@@ -103,7 +103,7 @@ def _factor(plan: _Plan, module: Module) -> str:
     return module.end(f)
 
 
-def _pivot_rows(plan: _Plan, memory: Pointer, step: Index) -> Value:
+def _pivot_rows(plan: LuLanesPlan, memory: Pointer, step: Index) -> Value:
     """The row of the first largest element in every lane, from the diagonal down."""
     start = plan.a.element(memory, step, step).load(plan.p.lanes).abs()
     with step.fn.loop(step + 1, plan.s.rows, carries=[start, plan.spread(step)]) as row:
@@ -114,7 +114,7 @@ def _pivot_rows(plan: _Plan, memory: Pointer, step: Index) -> Value:
     return row.results[1]
 
 
-def _swap(plan: _Plan, memory: Pointer, step: Index, column: Index, count: int, pivots: Value) -> None:
+def _swap(plan: LuLanesPlan, memory: Pointer, step: Index, column: Index, count: int, pivots: Value) -> None:
     """Exchanges row `step` and every lane's pivot row."""
     lanes = plan.p.lanes
     top = plan.a.element(memory, step, column)
@@ -131,7 +131,7 @@ def _swap(plan: _Plan, memory: Pointer, step: Index, column: Index, count: int, 
         place.store(value)
 
 
-def _scale(plan: _Plan, memory: Pointer, step: Index) -> None:
+def _scale(plan: LuLanesPlan, memory: Pointer, step: Index) -> None:
     """Divides the column below the pivot; notes the lanes whose pivot is zero."""
     lanes = plan.p.lanes
     pivot = plan.a.element(memory, step, step).load(lanes)
@@ -143,7 +143,7 @@ def _scale(plan: _Plan, memory: Pointer, step: Index) -> None:
         place.store(place.load(lanes) * scale * reciprocal)
 
 
-def _eliminate(plan: _Plan, memory: Pointer, step: Index, column: Index, count: int) -> None:
+def _eliminate(plan: LuLanesPlan, memory: Pointer, step: Index, column: Index, count: int) -> None:
     """Takes the pivot row times the column's elements from the rows below."""
     lanes = plan.p.lanes
     top = plan.a.element(memory, step, column)

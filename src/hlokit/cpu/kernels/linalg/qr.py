@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hlokit.cpu.kernels.flow import subroutine
+from hlokit.cpu.kernels.linalg import qr_lanes
 from hlokit.cpu.kernels.linalg.panels import by_groups, multiply_subtract
-from hlokit.cpu.kernels.linalg.qr_lanes import qr_in_lanes
 from hlokit.cpu.kernels.linalg.reflectors import Householder, Reflecting, householder
 from hlokit.cpu.kernels.linalg.stepped import Part, Parts, Stepped
 from hlokit.cpu.kernels.linalg.stripes import Matrix, Rows, masked
-from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
-from hlokit.cpu.llvm import I64, POINTER, Function, Index, Module, Pointer, Value
+from hlokit.cpu.kernels.routine import EmptyPlan, Plan, Routine
+from hlokit.cpu.llvm import I64, POINTER, Index, Module, Pointer, Value
 from hlokit.cpu.target import Target
 
 TAUS, SCRATCH = 2, 3
@@ -18,29 +20,32 @@ _COLUMNS = (8, 2, 1)
 """Columns that are changed together: so many while there are as many, then fewer."""
 
 
-def routine(m: Matrix, module: Module, target: Target) -> Routine:
-    """The table: operand, result (r, and v below its diagonal), the reflectors' factors, scratch."""
+def plan_of(m: Matrix, target: Target) -> Plan:
+    """The plan for a batch. The table: operand, result (r, v below its diagonal), factors of reflectors, scratch."""
     if not m.batch * m.least:
-        return nothing(m, module)
-    batched = qr_in_lanes(m, module, target)
-    if batched is not None:
-        return batched
-    s = Reflecting("qr", m, target, 1, m.least)
-    last = s.count - s.factored
-    counts = range(s.count - 1, last - 1, -1) if last else range(s.count - 1, 0, -1)
-    steps = Stepped(s.name, m.batch, SCRATCH, s.memory, work_of(s), s.count, counts)
-    factor = _factor(s, module)
-    parts = Parts(s.pack(module), _first(s, module, factor), _step(s, module, factor), _unpack(s, module))
-    return steps.routine(module, parts)
+        return EmptyPlan()
+    return qr_lanes.factorization(m, target) or QrPlan(Reflecting("qr", m, target, 1, m.least))
+
+
+@dataclass(frozen=True)
+class QrPlan:
+    """Factorization by stripes."""
+
+    s: Reflecting
+
+    def write(self, module: Module) -> Routine:
+        s = self.s
+        last = s.count - s.factored
+        counts = range(s.count - 1, last - 1, -1) if last else range(s.count - 1, 0, -1)
+        steps = Stepped(s.name, s.m.batch, SCRATCH, s.memory, work_of(s), s.count, counts)
+        factor = _factor(s, module)
+        parts = Parts(s.pack(module), _first(s, module, factor), _step(s, module, factor), _unpack(s, module))
+        return steps.routine(module, parts)
 
 
 def work_of(s: Reflecting) -> int:
     """Vector operations that a matrix takes."""
     return s.m.rows * s.m.columns * (2 * s.steps + 8 * s.p.lanes) // s.p.lanes
-
-
-def nothing(m: Matrix, module: Module) -> Routine:
-    return Routine((Phase(module.end(Function(f"qr_nothing_{m.name}", PHASE), exported=True)),))
 
 
 def _first(s: Reflecting, module: Module, factor: str) -> str:

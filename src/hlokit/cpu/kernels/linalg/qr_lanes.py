@@ -20,24 +20,36 @@ _COLUMNS = (4, 1)
 """Columns that go down the rows together: so many while there are as many, then fewer."""
 
 
-def qr_in_lanes(m: Matrix, module: Module, target: Target) -> Routine | None:
-    """The routine; None for too few or too large matrices. The table: that of qr.py."""
-    return _routine(m, m.least, module, target, "qr", (1, 2), _factor)
+def factorization(m: Matrix, target: Target) -> QrLanesPlan | None:
+    """The plan; None for too few or too large matrices. The table: that of qr.py."""
+    return _plan("qr", m, m.least, target)
 
 
-def product_in_lanes(m: Matrix, reflectors: int, module: Module, target: Target) -> Routine | None:
-    """The routine; None for too few or too large matrices. The table: that of qr_product.py."""
-    return _routine(m, reflectors, module, target, "qr_product", (2, 1), _multiply)
+def product(m: Matrix, reflectors: int, target: Target) -> QrLanesPlan | None:
+    """The plan; None for too few or too large matrices. The table: that of qr_product.py."""
+    return _plan("qr_product", m, reflectors, target)
+
+
+def _plan(kind: str, m: Matrix, steps: int, target: Target) -> QrLanesPlan | None:
+    p = panels_for(m.dtype, target)
+    return QrLanesPlan(kind, m, steps, p) if are_worth_it(p, m.batch, m.rows * m.columns, _LARGEST) else None
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """Scratch of a chunk: the group's elements, then the reflectors' factors, each as whole vectors of lanes."""
+class QrLanesPlan:
+    """Scratch of a chunk: the group's elements, then the reflectors' factors, each as whole vectors of lanes.
+
+    kind   "qr", which makes the factors, or "qr_product", whose operands they are
+    steps  reflectors
+    """
 
     kind: str
     m: Matrix
     steps: int
     p: Panels
+
+    def write(self, module: Module) -> Routine:
+        return self.groups.routine(_phase(self, module), self.scratch)
 
     @property
     def groups(self) -> Groups:
@@ -62,26 +74,14 @@ class _Plan:
         return self.taus(memory) + step * self.p.vector_bytes
 
 
-def _routine(
-    m: Matrix,
-    steps: int,
-    module: Module,
-    target: Target,
-    kind: str,
-    places: tuple[int, int],
-    write: Callable[[_Plan, Pointer], None],
-) -> Routine | None:
-    """places: the table's, of the result and of the factors, one of which is an operand; write: the group's work."""
-    p = panels_for(m.dtype, target)
-    if not are_worth_it(p, m.batch, m.rows * m.columns, _LARGEST):
-        return None
-    plan = _Plan(kind, m, steps, p)
+def _phase(plan: QrLanesPlan, module: Module) -> str:
+    m, p, steps = plan.m, plan.p, plan.steps
+    is_given = plan.kind == "qr_product"  # the factors
     g, (memory,) = subroutine(f"{plan.name}_group", p.scalar, memory=POINTER)
-    write(plan, memory)
+    (_multiply if is_given else _factor)(plan, memory)
     group = module.end(g)
     f = Function(plan.name, PHASE)
-    operand, result, taus, scratch = (f.table(i, p.scalar) for i in (0, *places, 3))
-    is_given = places[1] < places[0]
+    operand, result, taus, scratch = (f.table(i, p.scalar) for i in ((0, 2, 1, 3) if is_given else range(4)))
     groups, factors = plan.groups, (taus, steps * p.bytes)
     with groups.each(f, scratch, plan.scratch) as (memory, first):
         groups.transpose(module, first, (operand, m.bytes), plan.a.scalars, memory, into=True)
@@ -91,10 +91,10 @@ def _routine(
         groups.transpose(module, first, (result, m.bytes), plan.a.scalars, memory, into=False)
         if not is_given:
             groups.transpose(module, first, factors, steps, plan.taus(memory), into=False)
-    return groups.routine(module.end(f, exported=True), plan.scratch)
+    return module.end(f, exported=True)
 
 
-def _factor(plan: _Plan, memory: Pointer) -> None:
+def _factor(plan: QrLanesPlan, memory: Pointer) -> None:
     """Factors the group."""
     with memory.fn.loop(0, plan.steps) as step:
         tau = _reflector(plan, memory, step.index)
@@ -102,7 +102,7 @@ def _factor(plan: _Plan, memory: Pointer) -> None:
         _reflect_beyond(plan, memory, step.index, tau)
 
 
-def _multiply(plan: _Plan, memory: Pointer) -> None:
+def _multiply(plan: QrLanesPlan, memory: Pointer) -> None:
     """The product of the reflectors, from the last one on: each is applied to the columns beyond it."""
     f, p, m = memory.fn, plan.p, plan.m
     one, zero = f.constant(1.0, p.vector), f.constant(0.0, p.vector)
@@ -122,7 +122,7 @@ def _multiply(plan: _Plan, memory: Pointer) -> None:
             place.store(place.load(p.lanes) * minus)
 
 
-def _reflect_beyond(plan: _Plan, memory: Pointer, step: Index, tau: Value) -> None:
+def _reflect_beyond(plan: QrLanesPlan, memory: Pointer, step: Index, tau: Value) -> None:
     """Applies the reflector below the diagonal element `step` to the columns beyond it."""
     changes = tau.ne(0.0)
 
@@ -132,7 +132,9 @@ def _reflect_beyond(plan: _Plan, memory: Pointer, step: Index, tau: Value) -> No
     by_groups(step + 1, plan.m.columns, _COLUMNS, reflect)
 
 
-def _reflect(plan: _Plan, memory: Pointer, step: Index, column: Index, count: int, tau: Value, changes: Value) -> None:
+def _reflect(
+    plan: QrLanesPlan, memory: Pointer, step: Index, column: Index, count: int, tau: Value, changes: Value
+) -> None:
     """columns -= v tau (v^T columns): v is 1 in row `step`, and what stands below the diagonal.
 
     changes: the lanes whose reflector is not the identity, which leaves infinite columns as they are
@@ -153,7 +155,7 @@ def _reflect(plan: _Plan, memory: Pointer, step: Index, column: Index, count: in
             place.store(multiply_subtract([place.load(lanes)], [v], [factor])[0])
 
 
-def _reflector(plan: _Plan, memory: Pointer, step: Index) -> Value:
+def _reflector(plan: QrLanesPlan, memory: Pointer, step: Index) -> Value:
     """Makes the reflectors of column `step`'s rows from the diagonal on: v below it, r there. Gives tau."""
     f, lanes = step.fn, plan.p.lanes
     diagonal, below = plan.a.element(memory, step, step), step + 1

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import subroutine
-from hlokit.cpu.kernels.linalg.qr import nothing, reflect, work_of
-from hlokit.cpu.kernels.linalg.qr_lanes import product_in_lanes
+from hlokit.cpu.kernels.linalg import qr_lanes
+from hlokit.cpu.kernels.linalg.qr import reflect, work_of
 from hlokit.cpu.kernels.linalg.reflectors import Reflecting
 from hlokit.cpu.kernels.linalg.stepped import Part, Parts, Stepped
 from hlokit.cpu.kernels.linalg.stripes import Matrix, Rows, masked
-from hlokit.cpu.kernels.routine import Routine
+from hlokit.cpu.kernels.routine import EmptyPlan, Plan, Routine
 from hlokit.cpu.llvm import POINTER, Index, Module, Pointer, Value
 from hlokit.cpu.target import Target
 
@@ -35,20 +35,31 @@ class _Product(Reflecting):
         return self.spare(f, number) + self.column_bytes
 
 
-def routine(m: Matrix, reflectors: int, module: Module, target: Target) -> Routine:
-    """The table: operand (v below its diagonal), the reflectors' factors, result, scratch."""
+def plan_of(m: Matrix, reflectors: int, target: Target) -> Plan:
+    """The plan for a batch. The table: operand (v below its diagonal), the reflectors' factors, result, scratch."""
     if not m.batch * m.least:
-        return nothing(m, module)
-    batched = product_in_lanes(m, reflectors, module, target)
-    if batched is not None:
-        return batched
+        return EmptyPlan()
+    in_lanes = qr_lanes.product(m, reflectors, target)
+    if in_lanes is not None:
+        return in_lanes
     s = _Product("qr_product", m, target, RESULT, reflectors)
     if s.count == s.factored == 1:
-        return _narrow(Reflecting("qr_narrow", m, target, RESULT, reflectors), module)
-    counts = range(s.count - s.factored + 1, s.count + 1) if s.factored else ()
-    steps = Stepped(s.name, m.batch, SCRATCH, s.memory, work_of(s), s.count, counts)
-    first = module.end(s.part("first"))
-    return steps.routine(module, Parts(_pack(s, module), first, _step(s, module), s.unpack(module)))
+        return QrNarrowProductPlan(Reflecting("qr_narrow", m, target, RESULT, reflectors))
+    return QrProductPlan(s)
+
+
+@dataclass(frozen=True)
+class QrProductPlan:
+    """Blocks of reflectors, applied to the identity's stripes."""
+
+    s: _Product
+
+    def write(self, module: Module) -> Routine:
+        s = self.s
+        counts = range(s.count - s.factored + 1, s.count + 1) if s.factored else ()
+        steps = Stepped(s.name, s.m.batch, SCRATCH, s.memory, work_of(s), s.count, counts)
+        first = module.end(s.part("first"))
+        return steps.routine(module, Parts(_pack(s, module), first, _step(s, module), s.unpack(module)))
 
 
 def _pack(s: _Product, module: Module) -> str:
@@ -80,15 +91,22 @@ def _step(s: _Product, module: Module) -> str:
 # -- one stripe: one reflector after the other
 
 
-def _narrow(s: Reflecting, module: Module) -> Routine:
-    steps = Stepped(s.name, s.m.batch, SCRATCH, s.memory, work_of(s), 1, ())
-    f = s.part("first")
-    zero = f.index(0)
-    columns = s.load_columns(f, module, zero)
-    f.call(_multiply(s, module), columns, s.spare(f, zero), f.array(TAUS, s.steps * s.p.bytes))
-    s.store_columns(f, module, columns, zero)
-    first = module.end(f)
-    return steps.routine(module, Parts(s.pack(module), first, first, s.unpack(module)))
+@dataclass(frozen=True)
+class QrNarrowProductPlan:
+    """Of matrices of one stripe: one reflector after the other."""
+
+    s: Reflecting
+
+    def write(self, module: Module) -> Routine:
+        s = self.s
+        steps = Stepped(s.name, s.m.batch, SCRATCH, s.memory, work_of(s), 1, ())
+        f = s.part("first")
+        zero = f.index(0)
+        columns = s.load_columns(f, module, zero)
+        f.call(_multiply(s, module), columns, s.spare(f, zero), f.array(TAUS, s.steps * s.p.bytes))
+        s.store_columns(f, module, columns, zero)
+        first = module.end(f)
+        return steps.routine(module, Parts(s.pack(module), first, first, s.unpack(module)))
 
 
 def _multiply(s: Reflecting, module: Module) -> str:

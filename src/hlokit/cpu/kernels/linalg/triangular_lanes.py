@@ -22,22 +22,23 @@ from hlokit.cpu.llvm import I64, POINTER, Function, Module, Pointer
 from hlokit.cpu.target import Target
 
 
-def in_lanes(s: System, module: Module, target: Target) -> Routine | None:
-    """The routine; None for too few or too large systems."""
+def plan_of(s: System, target: Target) -> TriangularLanesPlan | None:
+    """The plan; None for too few or too large systems."""
     p = panels_for(s.dtype, target)
-    if not are_worth_it(p, s.batch, s.size * max(s.size, s.columns)):
-        return None
-    plan = _Plan(s, p, block_of(p, target))
-    return plan.groups.routine(_phase(plan, module), plan.scratch)
+    is_worth_it = are_worth_it(p, s.batch, s.size * max(s.size, s.columns))
+    return TriangularLanesPlan(s, p, block_of(p, target)) if is_worth_it else None
 
 
 @dataclass(frozen=True)
-class _Plan:
+class TriangularLanesPlan:
     """Scratch of a chunk: the triangles' elements, the right sides' elements, the diagonal's scaled reciprocals."""
 
     s: System
     p: Panels
     block: int
+
+    def write(self, module: Module) -> Routine:
+        return self.groups.routine(_phase(self, module), self.scratch)
 
     @property
     def groups(self) -> Groups:
@@ -76,7 +77,7 @@ class _Plan:
         return f"{self.s.name}_{self.p.name}_{self.block}"
 
 
-def _phase(plan: _Plan, module: Module) -> str:
+def _phase(plan: TriangularLanesPlan, module: Module) -> str:
     s, groups = plan.s, plan.groups
     f = Function(f"triangular_lanes_{plan.name}", PHASE)
     solve = _solve(plan, module)
@@ -90,7 +91,7 @@ def _phase(plan: _Plan, module: Module) -> str:
     return module.end(f, exported=True)
 
 
-def _solve(plan: _Plan, module: Module) -> str:
+def _solve(plan: TriangularLanesPlan, module: Module) -> str:
     """The function (memory) that replaces the right sides by what solves the systems, block by block of rows."""
     s = plan.s
     f, (memory,) = subroutine(f"triangular_lanes_solve_{plan.name}", plan.p.scalar, memory=POINTER)
@@ -110,7 +111,7 @@ def _solve(plan: _Plan, module: Module) -> str:
     return module.end(f)
 
 
-def _reciprocals(plan: _Plan, memory: Pointer) -> None:
+def _reciprocals(plan: TriangularLanesPlan, memory: Pointer) -> None:
     s, p = plan.s, plan.p
     step = plan.widened(s.a_strides.major + s.a_strides.minor)
     with memory.fn.loop(0, s.size) as row:
@@ -120,7 +121,7 @@ def _reciprocals(plan: _Plan, memory: Pointer) -> None:
         store(scaled_reciprocal(value), memory + plan.reciprocals + row.index * plan.reciprocal, p.lanes)
 
 
-def _block(plan: _Plan, module: Module, height: int, width: int) -> str:
+def _block(plan: TriangularLanesPlan, module: Module, height: int, width: int) -> str:
     """The function (memory, row, column): a block of the solution, by those above it and the diagonal's."""
     s, p = plan.s, plan.p
     name = f"triangular_lanes_{height}_{width}_{plan.name}"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hlokit.cpu.kernels.linalg import triangular_lanes
 from hlokit.cpu.kernels.linalg.panel_copy import copy
 from hlokit.cpu.kernels.linalg.panels import Items, Panels, panel_rows, panels_for, store, substitution, up
 from hlokit.cpu.kernels.linalg.system import System, scaled_reciprocal, system_of
-from hlokit.cpu.kernels.linalg.triangular_lanes import in_lanes
-from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, EmptyPlan, Phase, Plan, PlannedKernel, Routine
 from hlokit.cpu.llvm import I1, Function, Index, Module, Pointer
 from hlokit.cpu.target import Target
 from hlokit.ops.linalg import TriangularSolve
@@ -24,41 +24,43 @@ _TOGETHER, _GROUPS = 2, 6
 TYPES = ("f32", "f64", "c64", "c128")
 
 
-def triangular_solve(call: Call, module: Module) -> Routine | None:
-    """The routine for f32, f64, c64 and c128."""
+def plan(call: Call) -> Plan | None:
+    """For f32, f64, c64 and c128."""
     op = call.op
     assert isinstance(op, TriangularSolve)
     if call.strict or call.store is not None or call.operands[0].dtype.name not in TYPES:
         return None
     a, b = call.operands
     system = system_of(b, a.dimensions[-1], op.left_side, op.lower, op.unit_diagonal, op.transpose_a)
-    return routine(system, module, call.target)
+    return plan_of(system, call.target)
 
 
-KERNELS["triangular-solve"] = triangular_solve
+KERNELS["triangular-solve"] = PlannedKernel(plan)
 
 
-def routine(s: System, module: Module, target: Target) -> Routine:
-    """Two phases: the triangle's panels, then the right sides' stripes. The table: a, b, x, scratch."""
+def plan_of(s: System, target: Target) -> Plan:
+    """The plan for a batch of systems. The table: a, b, x, scratch."""
     if not s.batch * s.size * s.columns:
-        return Routine((Phase(module.end(Function("triangular_solve_nothing", PHASE), exported=True)),))
-    batched = in_lanes(s, module, target)
-    if batched is not None:
-        return batched
+        return EmptyPlan()
+    in_lanes = triangular_lanes.plan_of(s, target)
+    if in_lanes is not None:
+        return in_lanes
     full = panels_for(s.dtype, target)
     blocks = min(full.blocks, -(-s.size // full.rows))
-    p = replace(full, blocks=blocks, vectors=min(full.vectors, -(-s.columns // full.lanes)))
-    plan = _Plan(s, p)
-    pack, solve = _pack(plan, module), _solve(plan, module)
-    return Routine((Phase(pack, plan.packed.chunks), Phase(solve, plan.solved.chunks)), plan.scratch)
+    return TriangularPlan(s, replace(full, blocks=blocks, vectors=min(full.vectors, -(-s.columns // full.lanes))))
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """The layout of scratch: for each matrix its panels, its reciprocals, its stripes."""
+class TriangularPlan:
+    """Two phases: the triangles' panels, then the right sides' stripes. Scratch has for each matrix its panels, its
+    reciprocals, its stripes."""
 
     s: System
     p: Panels
+
+    def write(self, module: Module) -> Routine:
+        pack, solve = _pack(self, module), _solve(self, module)
+        return Routine((Phase(pack, self.packed.chunks), Phase(solve, self.solved.chunks)), self.scratch)
 
     @property
     def panels(self) -> int:
@@ -131,7 +133,7 @@ class _Plan:
         return memory + (number * (number + 1) >> 1) * self.panel_bytes
 
 
-def _pack(plan: _Plan, module: Module) -> str:
+def _pack(plan: TriangularPlan, module: Module) -> str:
     """The phase that copies the panels of l and takes the reciprocals of its diagonal."""
     s, p = plan.s, plan.p
     f = Function(f"triangular_pack_{plan.name}", PHASE)
@@ -165,7 +167,7 @@ def _reciprocals(p: Panels, triangle: Pointer, target: Pointer, rows: Index) -> 
         store([one, zero, one] if p.parts == 2 else [one, one], target + row.index * p.reciprocal, 1)
 
 
-def _solve(plan: _Plan, module: Module) -> str:
+def _solve(plan: TriangularPlan, module: Module) -> str:
     """The phase that solves the stripes of right sides."""
     s, p = plan.s, plan.p
     f = Function(f"triangular_solve_{plan.name}", PHASE)
