@@ -65,7 +65,7 @@ class Target:
         return size >= 4 and self.has("avx512f") and self.has("avx512vl")
 
     def lacks(self, other: Target) -> list[str]:
-        """What code for the other CPU needs and this one has not: features, or the other architecture."""
+        """The features that code for the other CPU needs and this one has not, or the other architecture."""
         if self.arch != other.arch:
             return [other.arch]
         own = {*self.features.split(","), *("+" + name for name in _least(self.triple))}

@@ -49,7 +49,7 @@ class Grid:
         self._results: list[Any] = [None] * len(names)
 
     def run(self, bodies: Sequence[Callable[[], Any]]) -> list[Any]:
-        """What each device's function returns. The first error of any of them stops all others and is raised here."""
+        """Runs each device's function; gives what they return. The first error stops all others and is raised."""
         try:
             for device, body in enumerate(bodies):
                 self._threads.append(self._begun(device, body))

@@ -71,7 +71,7 @@ class _Job:
 
 
 class _Given:
-    """What a member gives to the meeting; `table`: of the pointers of its operands, then of the results it makes."""
+    """The data that a member brings; `table`: of the pointers of its operands, then of the results it makes."""
 
     __slots__ = ("instruction", "table")
 
@@ -214,7 +214,7 @@ def _transfer(process: Process, instruction: Instruction) -> Transfer | None:
 
 
 def _met(process: Process, members: Sequence[int], given: _Given) -> Sequence[_Given]:
-    """What all members give. EvaluationError names the instruction, as that of the reference would."""
+    """Waits for all members; returns what each gave. EvaluationError names the instruction, as the reference does."""
     try:
         values = process.transport.meet(process.device, given.instruction, members, given)
     except EvaluationError as error:
@@ -246,7 +246,7 @@ def _jobs(instructions: Sequence[Instruction], transfers: Sequence[Transfer]) ->
 
 
 class _Plan:
-    """How the members of a group run their instructions together; those are mostly one and the same."""
+    """The way in which a group's members run their instructions together; those are mostly one and the same."""
 
     def __init__(self, instructions: Sequence[Instruction], jobs: Sequence[_Job], fold: _Fold | None) -> None:
         self.instructions = instructions
@@ -316,7 +316,7 @@ def _arrays(instruction: Instruction) -> tuple[list[Shape], list[Shape]]:
 
 
 def _made(values: Any, make: Callable[[], Any]) -> Any:
-    """What `make` gives the member that is here first, for all."""
+    """The result of `make` for all members: the one that is here first calls it."""
     return values.once(make) if isinstance(values, Contributions) else make()
 
 

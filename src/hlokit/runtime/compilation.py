@@ -57,7 +57,7 @@ class Compilation:
 
     @property
     def signature(self) -> DynamicSignature:
-        """How a dynamic module's arguments and results are those of the static one."""
+        """The signature by which a dynamic module's arguments and results are those of the static one."""
         return self._padded[1]
 
     @cached_property

@@ -47,7 +47,7 @@ EXC_EXCEPTION = Global("PyExc_Exception", POINTER, external=True)
 
 
 def addresses(module: Module) -> dict[str, int]:
-    """Of what the module names of CPython, by name."""
+    """Addresses of what the module names of CPython, by name."""
     public = hasattr(ctypes.pythonapi, "Py_IsFinalizing")
     own = {PY_IS_FINALIZING.name: "Py_IsFinalizing" if public else "_Py_IsFinalizing"}
     names = [name for name in module.external if name.startswith("Py") or name in own]

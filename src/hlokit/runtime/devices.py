@@ -107,7 +107,7 @@ class DeviceExecutable:
 
     @cached_property
     def _name(self) -> str:
-        """What all ranks of a world must agree on."""
+        """The name that all ranks of a world must agree on."""
         return "machine code " + fingerprint(self._modules, (self.replica_count, self.partition_count))
 
 

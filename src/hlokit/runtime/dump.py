@@ -76,7 +76,7 @@ def settings() -> Settings:
 
 
 def host_device_count() -> int:
-    """What --xla_force_host_platform_device_count of XLA_FLAGS says, 1 without it. HlokitError for what is no count."""
+    """--xla_force_host_platform_device_count of XLA_FLAGS, 1 without it. Raises HlokitError for what is not a count."""
     text = _flags(os.environ.get("XLA_FLAGS", "")).get(_DEVICES, "1")
     if not text.isdecimal() or not int(text):
         raise HlokitError(f"XLA_FLAGS: --{_DEVICES}={text}: expected a number of devices, 1 or more")
@@ -109,7 +109,7 @@ _KNOWN = (
     "xla_dump_hlo_as_proto",
 )
 _DEVICES = "xla_force_host_platform_device_count"
-"""What JAX's platform reads too."""
+"""The flag that JAX's platform reads too."""
 
 
 def _flags(text: str) -> dict[str, str]:
@@ -220,7 +220,7 @@ class Dump:
             self.write(f"{stage}.hlo.pb", hlo_proto(module))
 
     def results(self, executable: Executable) -> None:
-        """What was made of it, by stages."""
+        """Writes the stages of what was made of it."""
         from hlokit.runtime.inspection import memory_text, stage_text
 
         program, target, plan = executable.program, executable.target, executable.plan

@@ -57,7 +57,7 @@ class Executable:
     extra: tuple[int, ...] = ()
     """Pointers that instrumented code takes besides (hlokit.runtime.instrumented)."""
     held: object = None
-    """What they point into."""
+    """The object that they point into."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Executable:
 
     @property
     def native(self) -> Caller | None:
-        """What calls the machine code, for callers that do so without Python; None if it takes more than that."""
+        """Calls the machine code, for callers that do so without Python; None if it takes more than that."""
         return self._plain if isinstance(self._plain, Caller) else None
 
     @property

@@ -86,7 +86,7 @@ def _text(program: Program, name: str) -> str:
 
 
 def _parallel() -> Function:
-    """What hands out chunks to threads elsewhere: here all are the caller's."""
+    """The function that elsewhere hands out chunks to threads: here all are the caller's."""
     f = Function.of(PARALLEL)
     function, table = f.pointer("function"), f.pointer("table")
     with f.loop(0, f.argument("chunks")) as loop:

@@ -70,7 +70,7 @@ class HostSteps:
                 Switch.enter(0)
 
     def _run(self, number: int, table: int) -> None:
-        """What it raises, raise_kept raises again when the machine code has been left."""
+        """Runs a step. What it raises, raise_kept raises again when the machine code has been left."""
         step = self.steps[number]
         process, round = self._current.run
 

@@ -1,4 +1,4 @@
-"""What became of a program: its text at each stage, what it costs, where its memory goes, and why."""
+"""Inspection of a compiled program: its text at each stage, what it costs, where its memory goes, and why."""
 
 from __future__ import annotations
 

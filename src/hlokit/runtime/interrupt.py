@@ -38,7 +38,7 @@ from hlokit.runtime import cpython
 _KEY = "hlokit interrupt"
 EVERY_NS = 50_000_000
 _LOOK_NS = 1_000_000
-"""How often an exception that waits for the end of a handler looks whether it has ended."""
+"""The time between two looks of an exception that waits for the end of a handler."""
 _MOST = 1024
 """Threads that can be stopped at a time."""
 _stopped: list[int] = []
@@ -54,7 +54,7 @@ _SYMBOLS = ("hlokit_interrupted", "hlokit_main_thread", "hlokit_raised", "hlokit
 
 
 def step_address() -> int:
-    """Of `hlokit_step`; its first argument is the id of the Python function, which somebody must hold."""
+    """The address of `hlokit_step`; its first argument is the id of the Python function, which somebody must hold."""
     return _code().address("hlokit_step")
 
 

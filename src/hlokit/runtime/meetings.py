@@ -28,12 +28,12 @@ from hlokit.runtime.share import SHARE, native_share
 
 MARKED = 1 << 16
 YIELDS = 500
-"""How often a member gives way before it marks the round: 0.1 ms or more."""
+"""The number of times that a member gives way before it marks the round: 0.1 ms or more."""
 _MEETING = Record("Meeting", {"state": I64, "tables": Field(POINTER, 0, align=64)})
 _SITE = Record("Site", {"meeting": POINTER, "position": I64, "members": I64, "jobs": POINTER, "count": I64})
 """A Site in memory."""
 _CONTEXT = Record("Context", {"python": POINTER, "key": I64, "own": POINTER})
-"""What `Switch` is called with: the function of Python, which gets `own`, and the key of this thread's places."""
+"""The argument of `Switch`: the function of Python, which gets `own`, and the key of this thread's places."""
 _TABLES = _MEETING.offset("tables")
 _SITE_WORDS = _SITE.bytes // 8
 

@@ -65,7 +65,7 @@ _JOB = Record("Job", {"function": POINTER, "bases": POINTER, "status": I32})
 _BOUNDS_KEY = Global("bounds", I64)
 """The pthread_key_t of each thread's stack, once it has been asked for."""
 _REFUSED_KEY = Global("refused", I64)
-"""That of the threads for which there was no other thread."""
+"""The key of the threads for which there was no other thread."""
 _ROOM = 1 << 20
 _PAGES = 1 << 16
 """Bytes that a stack's size is a multiple of."""

@@ -49,7 +49,7 @@ class Peak:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a call needs.
+    """All that a call needs.
 
     constants   where the entry's constants are, in order
     aliases     result leaf -> argument leaf over which it is written
@@ -74,7 +74,7 @@ class Plan:
 
 
 def peak_of(program: Program) -> Peak:
-    """What a call of the program needs at most."""
+    """The most memory that a call of the program needs."""
     assignment = program.assignment
     outside = sum(buffer.nbytes for buffer in (*program.arguments, *program.results))
     outside -= sum(program.results[number].nbytes for number in assignment.aliases)
@@ -134,7 +134,7 @@ _KEY_OPTIONS = PrintOptions(print_metadata=False, print_program_shape=False, pri
 
 
 def plan_key(module: HloModule, target: Target, **options: str | int) -> Key:
-    """What a plan depends on: the program, its constants' bytes, options, the machine, the compiler."""
+    """The key of a plan: the program, its constants' bytes, options, the machine, the compiler."""
     digest = hashlib.sha256()
     for literal in _constants(module):
         digest.update(np.ascontiguousarray(literal.to_python()).reshape(-1).view(np.uint8).data)
@@ -234,7 +234,7 @@ def _arrays(literal: Literal) -> Sequence[Literal]:
 
 
 def _handlers(module: HloModule) -> str:
-    """Who answers the module's custom-calls: the user may have put a function in place of hlokit's."""
+    """The handlers of the module's custom-calls, as text: the user may have put a function in place of hlokit's."""
     found: dict[str, str] = {}
     for computation in module.all_computations:
         for instruction in computation.instructions:

@@ -227,7 +227,7 @@ def _moved(executable: Executable, step: Step) -> int:
 
 
 def kernel_bytes(step: KernelStep) -> int:
-    """What a kernel's loads and stores reach: at most each array whole, at most each access's number of elements."""
+    """Bytes that a kernel's loads and stores reach: at most each array whole, and as many elements as are accessed."""
     from hlokit.cpu.loops.expr import affine_deps, reachable
 
     loops = step.loops

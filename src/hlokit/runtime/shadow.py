@@ -184,7 +184,7 @@ def _tolerance(dtype: np.dtype[Any]) -> float:
 def _beyond_rounding(
     part: Portion, operands: Sequence[_Array], found: Sequence[_Array], expected: Sequence[_Array], wrong: list[_Array]
 ) -> list[_Array]:
-    """Of the elements that differ those that rounding does not explain: values changed in their last places, those of
+    """Those of the elements that differ which rounding does not explain: values changed in their last places, those of
     operands and of all instructions, do not make them differ as much."""
     generator = np.random.default_rng(0)
     spread = [np.zeros(w.shape) for w in wrong]

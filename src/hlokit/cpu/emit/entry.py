@@ -38,7 +38,7 @@ _COPY_CHUNK = 256 << 10
 """Bytes: copies of twice as many are shared among threads."""
 
 _CHAIN_CHUNKS = 32
-"""Of a chain's batch indices, at most."""
+"""The most chunks of a chain's batch indices."""
 _PART = 48
 """Steps in a function: code generation is more than linear in a function's size."""
 _TIGHT_NS = 3000.0
@@ -113,7 +113,7 @@ def _longest(step: Step) -> float:
 
 
 _MASKED = 16
-"""How many times longer a fold may take that leaves elements out by a mask."""
+"""The most time of a fold that leaves elements out by a mask, as a multiple of one that does not."""
 _PRODUCTS = ("dot", "convolution", "cholesky", "triangular-solve")
 _FAST = {"f64", "f32", "f16", "bf16", "s8", "u8"}
 _FAST_RATE, _RATE = 64.0, 24.0
@@ -245,7 +245,7 @@ class _Preparation:
         return self.taken(module, routine.phases)
 
     def call(self, step: RoutineStep | PackStep) -> Call:
-        """What its routine is asked for, without functions and epilogue."""
+        """The call that its routine is asked for, without functions and epilogue."""
         instruction = step.instructions[0]
         return Call(
             instruction.op,
@@ -276,7 +276,7 @@ class _Preparation:
         return tuple((names[p.function], p.chunks) for p in phases)
 
     def epilogue(self, step: RoutineStep) -> EpilogueWriter | None:
-        """What the routine hands elements to; None where it has no epilogue, or one that does not lie as they do."""
+        """The writer that the routine hands elements to; None without an epilogue, or if that lies otherwise."""
         if step.epilogue is None:
             return None
         sizes = step.instructions[0].shape.dimensions

@@ -39,7 +39,7 @@ _TOUCH_AFTER = 3600
 
 @dataclass(frozen=True)
 class Key:
-    """What an entry depends on. `name` is not part of it: it is the program's, to compare entries of one program.
+    """The facts that an entry depends on. `name` is not one of them: it is the program's, to compare its entries.
 
     Parts are (name, value); a value longer than 200 characters is kept as its SHA-256.
     """
@@ -75,7 +75,7 @@ def object_key(text: str, target: Target, opt: int = 2, name: str = "") -> Key:
 
 @dataclass(frozen=True)
 class Entry:
-    """What the cache holds: the program's name, the key's parts, when it was made and what that took."""
+    """An entry: the program's name, the key's parts, when it was made and what that took."""
 
     name: str
     parts: tuple[tuple[str, str], ...]
@@ -137,7 +137,7 @@ def objects_key(text: str, target: Target, opt: int = 2, name: str = "") -> Key:
 
 
 def stored_objects(key: Key, opt: int = 2, cache: Cache | None = None) -> list[ObjectCode] | None:
-    """What the cache has under an `objects_key`."""
+    """The objects that the cache has under an `objects_key`."""
     found = (cache or Cache()).lookup(key)
     if found is None:
         return None
@@ -231,7 +231,7 @@ class Cache:
         return "; ".join(least)
 
     def entries(self, start: str = "", most: int | None = None) -> list[Entry]:
-        """What it holds, newest first; entries that cannot be read are left out.
+        """The entries, newest first; those that cannot be read are left out.
 
         start   of their files' names
         most    of them, those used last

@@ -1,4 +1,4 @@
-"""How much stack LLVM text takes: what its functions ask for by `alloca`, along the calls among them."""
+"""Stack frames: the stack that LLVM text takes by `alloca`, along the calls among its functions."""
 
 from __future__ import annotations
 

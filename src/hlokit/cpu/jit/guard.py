@@ -57,7 +57,7 @@ _GUARD = Record(
         "place": Field(I8, 832),
     },
 )
-"""What a thread has while it is in `guarded`.
+"""The state of a thread while it is in `guarded`.
 
 is_on    whether the thread may be made to jump
 stop     the job's word
@@ -69,7 +69,7 @@ place    where to jump: a sigjmp_buf
 _GUARDS = Global("guards", I64)
 """The pthread_key_t of each thread's innermost guard."""
 _ENDINGS = Global("endings", I32)
-"""How many are between `hlokit_ending` and `hlokit_ended`."""
+"""The number of threads between `hlokit_ending` and `hlokit_ended`."""
 _ENDINGS_LOCK = Global("endings.lock", I32)
 
 

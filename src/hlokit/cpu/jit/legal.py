@@ -1,4 +1,4 @@
-"""What a target has no instruction for, as functions of the module itself: `legal(text, target)`.
+"""Legalization: operations without an instruction become functions of the module itself: `legal(text, target)`.
 
 LLVM would call __extendhfsf2 and __truncsfhf2 of the compiler's library, and floor, roundeven, fmaf and the like of
 C's: one element at a time, and not every process and linker has them. Only fma of f64 is left to C.

@@ -112,7 +112,7 @@ def _clusters(functions: Mapping[str, str]) -> list[_Cluster]:
 
 
 def _split(line: str) -> tuple[list[str], list[str]]:
-    """What is between the constants that may be parameters, and these."""
+    """A line cut at the constants that may be parameters: the text between them, and these."""
     if not _INTEGERS.match(line) or "splat" in line:
         return [line], []
     return _NUMBER.split(line), _NUMBER.findall(line)

@@ -167,11 +167,11 @@ def split(text: str, count: int, others: bool = False) -> tuple[list[str], str]:
 _WORTH_A_THREAD = 10_000
 """Bytes of text that take some 8 ms; a module takes 1.6 more."""
 _COLD_SHARE = 0.4
-"""Of the usual level's time is level 0's."""
+"""Time of level 0, as a share of the usual level's."""
 _WORTH_A_MODULE = 2000
 """Bytes of cold functions that take longer at the usual level than at level 0 in a module of their own."""
 _COLD_WITH_OTHERS = "noinline optnone"
-"""What cold functions are in a module of the usual level: they go through it with few passes."""
+"""Attributes of cold functions in a module of the usual level: they go through it with few passes."""
 _SHARED = re.compile(SHARED + '="([^"]*)"')
 _UNSHARED = re.compile(r"attributes #|@\S+ = (?!external )(?!(private|internal) (\w+ )*constant )")
 _INTERNAL = re.compile(r"define (internal |private |hidden )?")
@@ -333,8 +333,8 @@ def _machine(target: Target, opt: int) -> Generator[_Machine]:
 
 
 _contexts: set[Any] = set()
-"""Of modules that are alive. After an interrupt modules may be left to Python's collector of cycles, which finalizes in
-any order, and a module must not outlive its context."""
+"""The contexts of modules that are alive. After an interrupt modules may be left to Python's collector of cycles, which
+finalizes in any order, and a module must not outlive its context."""
 
 
 def _prepared(text: str, target: Target, machine: _Machine) -> Any:
@@ -362,7 +362,7 @@ def _prepared(text: str, target: Target, machine: _Machine) -> Any:
 
 
 _LLVM_BYTES, _BYTES_A_CHARACTER = 1 << 25, 512
-"""Of memory that code generation takes at most: LLVM ends the process where it has no more."""
+"""Memory that code generation takes at most, and for each character: LLVM ends the process where it has no more."""
 _SWITCHES = ("-disable-lsr",)
 """LLVM's options for our code. Loop strength reduction takes a third of code generation's time, and our loops count as
 they should. Level 0 has none."""
@@ -490,7 +490,7 @@ class Library:
 
 _numbers = itertools.count()
 _LIBRARIES = 8
-"""Of a linker: to make one takes 0.25 ms."""
+"""Libraries that a linker is made for: to make one takes 0.25 ms."""
 _linking = lock()
 _latest: list[_Linker] = []
 

@@ -84,7 +84,7 @@ _SLICE_NS = 100_000
 """The slice of time that workers ask Linux for (6.12 and newer), the shortest there is. Their share stays the same. A
 worker that is woken runs at once with a short slice; with the usual one, after the slice of who has its core."""
 _CLOSE_NS = 200_000_000
-"""How long exit waits for a running job before it leaves the workers to themselves."""
+"""The time that exit waits for a running job before it leaves the workers to themselves."""
 _STACK = 16 << 20
 """Bytes of a worker's stack."""
 _MOST_PIECES = 65535
@@ -115,7 +115,7 @@ STATE = Record(
 """The state. What several threads write to has cache lines of its own."""
 _NEW, _RUNNING, _CLOSED = 0, 1, 2
 BYTES = 16384
-"""Of the state: the last field holds as many threads as fit."""
+"""Size of the state: the last field holds as many threads as fit."""
 
 _JOB = {"pool": POINTER, "function": POINTER, "table": POINTER, "chunks": I64}
 PARALLEL = Prototype("hlokit_parallel", None, _JOB)

@@ -20,7 +20,7 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.types import dtype as dtypes
 
 _MOST_NODES = 200
-"""Of an epilogue, which is written out for each shape of a tile."""
+"""The most nodes of an epilogue, which is written out for each shape of a tile."""
 
 _LANES = 64
 """At most, of 8 bits; those of floats are sums in 32 bits or more."""

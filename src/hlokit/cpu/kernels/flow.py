@@ -1,4 +1,4 @@
-"""What kernels are made of: functions of their own, pointers of the table, memory by element number."""
+"""Helpers of kernels: subroutines, unused names, and loops over memory by element number."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SHARED = '"hlokit-shared"'
 NOALIAS = "ptr noalias"
 """The type of a parameter that points to what no other parameter does."""
 _ALIGN = "align 64"
-"""Of the others: it is worth 5 % where a short loop lies in the cache's lines, whatever functions come before."""
+"""Attribute of functions that are not cold: where a short loop lies in the lines of the cache is worth 5 %."""
 
 Parameter = tuple[str, str]
 """The type with its attributes, and the name without %."""
@@ -157,7 +157,7 @@ class Function:
         self._end(f"br i1 {condition}, label %{then}, label %{otherwise}")
 
     def go_on_if(self, condition: Value, otherwise: str) -> None:
-        """What follows runs if the i1 holds; else control goes to the block `otherwise`."""
+        """Goes on if the i1 holds; else control goes to the block `otherwise`."""
         on = self.new_block("on")
         self.branch(condition, on, otherwise)
         self.start(on)
@@ -292,7 +292,7 @@ class Function:
         return Pointer(self, self.alloca(type.text, count, align), type)
 
     def address(self, symbol: Prototype[Any] | Global) -> Pointer:
-        """Of a function or a global."""
+        """The address of a function or a global."""
         self.symbols[symbol.name] = symbol
         element = symbol.type if isinstance(symbol, Global) else I8
         return Pointer(self, f"@{symbol.name}", element)
@@ -399,7 +399,7 @@ class Function:
         loop.results = carried
 
     def carried(self, carry: Carry, prefix: str) -> Value:
-        """What the loop reads: of a pointer's elements and alignment as its initial value."""
+        """The value that a pass of the loop reads: of a pointer's elements and alignment as its initial value."""
         name = self.fresh(prefix)
         return carry.named(name) if isinstance(carry, Value) else Value(self, _parsed(carry[0]), name)
 

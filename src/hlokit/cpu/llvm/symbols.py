@@ -1,4 +1,4 @@
-"""What functions name with @: other functions by their prototypes, globals.
+"""Symbols: other functions by their prototypes, and globals.
 
     MALLOC = Prototype("malloc", POINTER, [I64])
     COUNT = Global("count", I64)

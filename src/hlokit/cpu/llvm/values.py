@@ -45,7 +45,7 @@ class Value:
 
     @property
     def bits(self) -> int:
-        """Of one lane."""
+        """The bits of one lane."""
         return self.type.bits
 
     @property
@@ -162,7 +162,7 @@ class Value:
         return self.compare("oeq" if self.type.is_float else "eq", other)
 
     def ne(self, other: Value | float | None) -> Value:
-        """Of floats true for NaN."""
+        """Whether they differ; of floats true for NaN."""
         return self.compare("une" if self.type.is_float else "ne", other)
 
     @overload
@@ -174,7 +174,7 @@ class Value:
     @overload
     def select(self, then: Value, otherwise: Value | float, *, unpredictable: bool = False) -> Value: ...
     def select(self, then: Value, otherwise: Value | float | None, *, unpredictable: bool = False) -> Value:
-        """Of an i1: `then` where it holds, else `otherwise`; a scalar i1 chooses whole vectors.
+        """`then` where this i1 holds, else `otherwise`; a scalar i1 chooses whole vectors.
 
         unpredictable  it is not to become a branch
         """
@@ -364,7 +364,7 @@ class Value:
         return self.let(f"call {self.type} @{name}({self.typed}, {mask.typed}, {self.type} poison)", self.type)
 
     def count_set(self) -> Index:
-        """Of i1: how many lanes hold."""
+        """The number of lanes in which an i1 holds."""
         bits = self.bitcast(type_of(f"i{self.type.lanes}"))
         return self.fn.index(bits.intrinsic("ctpop").zext(64))
 
@@ -374,7 +374,7 @@ class Value:
         return self.let(f"call {self.type.element} @{name}({self.typed})", self.type.element)
 
     def any(self) -> Value:
-        """Of i1: whether it holds in any lane."""
+        """Whether an i1 holds in any lane."""
         if self.type.lanes == 1:
             return self
         bits = self.bitcast(type_of(f"i{self.type.lanes}"))

@@ -198,12 +198,12 @@ class Arithmetic(Emitter):
         return self.choose(condition, first, second)
 
     def where(self, conditions: Sequence[Any], make: Callable[[], T]) -> T:
-        """What `make` gives, made for places at which all guards and these conditions hold."""
+        """The result of `make`, made for places at which all guards and these conditions hold."""
         outer = self.guards
         return self.under((*outer, *(c for c in conditions if c not in outer)), make)
 
     def under(self, guards: tuple[Node, ...], make: Callable[[], T]) -> T:
-        """What `make` gives, made under these guards alone."""
+        """The result of `make`, made under these guards alone."""
         outer, self.guards = self.guards, guards
         made = make()
         self.guards = outer

@@ -56,7 +56,7 @@ class Draft:
 
     @property
     def spent(self) -> Mapping[Leaf, int]:
-        """How many elements of each leaf are computed."""
+        """The number of elements of each leaf that are computed."""
         return self.build.recomputation.spent if self.build is not None else {}
 
     def weight(self, leaf: Leaf) -> int:

@@ -151,7 +151,7 @@ def _is_fold_of_all(move: Move, count: int) -> bool:
 
 
 def _needed(moves: Sequence[Move], member: int) -> list[Source]:
-    """What these moves take of a member."""
+    """The parts of a member's data that these moves take."""
     return list(dict.fromkeys(place for move in moves for place in move.sources if place.member == member))
 
 

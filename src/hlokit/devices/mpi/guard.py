@@ -20,7 +20,7 @@ _PARENT_DEATH_SIGNAL = 1
 
 
 def job_size(environment: Mapping[str, str] = os.environ) -> int:
-    """How many processes the MPI job has that this one was started in; 1 without one. MPI is not imported."""
+    """The number of processes of the MPI job that this one was started in; 1 without one. MPI is not imported."""
     found = (environment.get(name, "") for name in _SIZES)
     return next((int(text) for text in found if text.isdecimal()), 1)
 

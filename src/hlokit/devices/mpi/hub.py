@@ -33,7 +33,7 @@ class _Run:
         self.running = set(range(len(names)))
         self.failure: Message | None = None
         self.tags: dict[int, int] = {}
-        """Of what devices wait to send."""
+        """Tags of the messages that devices wait to send."""
 
 
 class Hub:

@@ -16,7 +16,7 @@ from hlokit.errors import ArgumentError, DeadlockError, EvaluationError, HlokitE
 Message = dict[str, Any]
 _LENGTH = struct.Struct("!I")
 MOST_BYTES = 2**28
-"""Of one message."""
+"""The most bytes of one message."""
 _QUIET_SECONDS = 5
 """Without a sign from the other machine, until it is asked for one; three unanswered times, and it is lost."""
 

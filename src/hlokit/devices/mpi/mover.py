@@ -74,7 +74,7 @@ class Mover:
         self._finish(self._group(members).Ibcast([data, MPI.BYTE], root))
 
     def exchange(self, members: Sequence[int], data: Array, given: Sequence[int], taken: Sequence[int]) -> list[Array]:
-        """What each member has for this one. `data`: `given[j]` bytes for each member j, one after the other."""
+        """Gives each member j its `given[j]` bytes of `data`, in order; returns what each has for this one."""
         whole = buffer(sum(taken))
         self._finish(
             self._group(members).Ialltoallv(

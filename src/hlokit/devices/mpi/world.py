@@ -105,7 +105,7 @@ class World:
         body: Callable[[], Any],
         halt: Halt | None = None,
     ) -> Any:
-        """What `body` gives on this rank, once all ranks are through with theirs; else the first error of any rank.
+        """Runs `body`; gives its result once all ranks are through with theirs; else the first error of any rank.
 
         names           of the devices
         program         what all ranks must agree on
@@ -296,7 +296,7 @@ class World:
         return self._gone_on(do="meet", at=self._numbers[instruction], members=list(members), value=header)
 
     def _gone_on(self, **message: Any) -> Any:
-        """What the hub gives when it lets this device go on."""
+        """Waits; gives what the hub says when it lets this device go on."""
         self._inside = True
         answer = self._line.ask(**message)
         self._inside = answer["is"] == "go"
@@ -310,7 +310,7 @@ class World:
         return answer["value"]
 
     def _moved(self, move: Callable[[], Any]) -> Any:
-        """What `move` gives. Others take part in it: where it breaks, they cannot go on."""
+        """Runs `move`. Others take part in it: where it breaks, they cannot go on."""
         try:
             return move()
         except BaseException as error:

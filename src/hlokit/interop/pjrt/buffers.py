@@ -66,7 +66,7 @@ MEMORY = Record(
 )
 """`users`: a list of USERs."""
 USER = Record("User", {"next": POINTER, "key": POINTER, "data": POINTER, "destroy": POINTER})
-"""What the caller keeps with a memory."""
+"""The caller's own data, kept with a memory."""
 HEAD = 64
 """Bytes of a storage before data that lies with it."""
 LARGE, HUGE = 2**20, 2**21
@@ -498,7 +498,7 @@ def _where(args: Pointer) -> tuple[Pointer, Pointer]:
 
 
 def _item_size(args: Pointer, type: Value) -> Value:
-    """Of a PJRT_Buffer_Type. Types of later versions, and those that no array has, are Python's to refuse."""
+    """Bytes of an element of a PJRT_Buffer_Type. Later versions' types, and those of no array, Python refuses."""
     f = args.fn
     with f.when(type.compare("uge", len(layouts.BUFFER_TYPES))):
         into_python(f, args, f.name)

@@ -24,7 +24,7 @@ _MOST = 256
 
 @dataclass(frozen=True)
 class Platform:
-    """What the client and its devices are called. `device`, `memory`: in their texts; `debug`: str() of a device."""
+    """Names of the client and of its devices. `device`, `memory`: in their texts; `debug`: str() of a device."""
 
     name: str
     device_kind: str
@@ -82,7 +82,7 @@ def platform_version() -> str:
 
 
 _count: int | None = None
-"""How many devices the newest client has; None: there is none yet."""
+"""The number of devices of the newest client; None: there is none yet."""
 _by_address: dict[int, Device] = {}
 _memories: dict[int, tuple[Device, Memory]] = {}
 
@@ -139,7 +139,7 @@ def _handles(count: int) -> int:
 
 @cache
 def _handle() -> int:
-    """Of the client, and of its topology: nobody looks inside."""
+    """The handle of the client and of its topology: nobody looks inside."""
     return FOREVER.words([0])
 
 

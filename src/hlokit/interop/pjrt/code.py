@@ -1,4 +1,4 @@
-"""How a function of PJRT's table begins in machine code."""
+"""Functions of PJRT's table: how they begin in machine code."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _DEFAULTS: dict[str, Any] = {
     "xla_test_all_input_layouts": False,
     "xla_test_all_output_layouts": False,
 }
-"""What asks for something that hlokit does not do, but with this value."""
+"""Flags that ask for something that hlokit does not do, but with this value."""
 
 
 def check(options: Mapping[str, Any]) -> dict[str, str]:

@@ -35,10 +35,10 @@ _DESTROYED_WITH_THE_CLIENT = (
 )  # fmt: skip
 """All of these are the process's one handle, which stays: nothing is to be done, least at the process's end."""
 DONE = 1
-"""What a Python function gives if there was no error."""
+"""The result of a Python function without an error."""
 _CLOSING = "the interpreter is shutting down"
 _TRIES = 1000
-"""How often a function that cannot fail is called at most."""
+"""The most calls of a function that cannot fail."""
 CANCELLED = layouts.ERROR_CODES.index("CANCELLED")
 UNIMPLEMENTED, UNAVAILABLE = layouts.ERROR_CODES.index("UNIMPLEMENTED"), layouts.ERROR_CODES.index("UNAVAILABLE")
 

@@ -72,7 +72,7 @@ DONATED, OVERWRITTEN = 1, 2
 RESULT = Record("Result", {"nbytes": I64, "type": I64, "rank": I64, "dims": POINTER, "alias": I64, "memory": POINTER})
 """`alias`: the argument over which the entry writes it, or -1."""
 _GIVEN, _KEPT, _TAKEN = 0, 1, 2
-"""Of an argument in one call: it may be donated, it must not be, its buffer's reference has been taken."""
+"""States of an argument in one call: it may be donated, it must not be, its buffer's reference has been taken."""
 
 _DEAD = Global("dead", POINTER)
 _FAILED = Global("failed", POINTER, exported=True)
@@ -263,7 +263,7 @@ class _Execute:
                 is_taken.end()
 
     def own(self) -> None:
-        """What the entry overwrites becomes a copy, unless nobody else holds it and its memory is ours."""
+        """Copies what the entry overwrites, unless nobody else holds it and its memory is ours."""
         f = self.function
         with f.when(self.donates), f.loop(0, self.arguments) as loop, f.when(self.flag(loop.index, OVERWRITTEN)):
             held = self.held[loop.index]

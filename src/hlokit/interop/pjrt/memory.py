@@ -86,7 +86,7 @@ def immortal(value: object) -> int:
 
 
 FOREVER = Kept()
-"""What callers may hold as long as the process lives."""
+"""Memory that callers may hold as long as the process lives."""
 
 
 def constant(text: str) -> tuple[int, int]:

@@ -52,7 +52,7 @@ class Native:
         self._words("callbacks", len(layouts.FUNCTIONS))[layouts.FUNCTIONS.index(name)] = function
 
     def set_failed(self, function: int) -> None:
-        """What is called with a program whose machine code stopped midway."""
+        """Sets the function that is called with a program whose machine code stopped midway."""
         self._words("failed", 1)[0] = function
 
     def addresses(self) -> list[int]:

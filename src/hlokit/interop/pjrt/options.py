@@ -1,4 +1,4 @@
-"""What of JAX's compile options counts, read from the serialized CompileOptionsProto."""
+"""JAX's compile options, as far as they count, read from the serialized CompileOptionsProto."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _signed(value: int) -> int:
 
 
 def host_device_count(data: bytes) -> int:
-    """What --xla_force_host_platform_device_count says; 1: it is not there."""
+    """The number of --xla_force_host_platform_device_count; 1: it is not there."""
     debug = _message(_message(data, 3), 3)  # DebugOptions
     return _integer(debug, 102, 1)
 

@@ -74,7 +74,7 @@ class Program:
 
 
 def deserialized(data: bytes, options: bytes) -> Program:
-    """What `serialized` wrote; `options`, where given, in place of its own.
+    """The program that `serialized` wrote; `options`, where given, in place of its own.
 
     ParseError for anything else, UnsupportedError for a program that calls Python functions.
     """
@@ -110,5 +110,5 @@ def _memory_kinds(module: HloModule, count: int) -> list[str]:
 
 
 def _carried(shape: Shape) -> Shape:
-    """What a buffer holds for a value of this shape: for a token an array without elements, as JAX begins with."""
+    """The shape of the buffer of a value of this shape: for a token an array without elements, as JAX begins with."""
     return pred[0] if shape.is_token else shape

@@ -61,7 +61,7 @@ def _forward(module: HloModule, groups: dict[_Group, Sharding]) -> dict[Instruct
 def _alike(
     instruction: Instruction, found: Sharding | None, attributes: Mapping[str, str], groups: dict[_Group, Sharding]
 ) -> Sharding | None:
-    """What is known of a value and of its groups, which learn from it."""
+    """The sharding that is known of a value and of its groups, which learn from it."""
     shape = instruction.shape
     every = range(shape.rank)
     for number in attributes[GROUPS].split(","):
@@ -86,7 +86,7 @@ def _of(instruction: Instruction, known: Mapping[Instruction, Sharding | None]) 
 
 
 def _opened(wanted: Sharding, given: Sharding | None, open: Sequence[int], shape: Shape) -> Sharding:
-    """What is wanted, with what is given of the open dimensions that it leaves whole."""
+    """The sharding that is wanted, with what is given of the open dimensions that it leaves whole."""
     if given is None or wanted.kind not in ("tiled", "replicated"):
         return wanted
     cuts: list[Cut | None] = [cut if cut.count > 1 else None for cut in cuts_of(wanted, shape.rank)]
@@ -123,7 +123,7 @@ def _passed(instruction: Instruction, known: Mapping[Instruction, Sharding | Non
 
 
 def _of_element(value: Instruction, index: int, known: Mapping[Instruction, Sharding | None]) -> Sharding | None:
-    """Of a tuple's element; of what a loop carries it is the first one's, else what the body makes of it."""
+    """The sharding of a tuple's element; of what a loop carries the first one's, else what the body makes of it."""
     bodies: list[Instruction] = []
     while isinstance(value.op, While):
         _, body = value.called

@@ -1,4 +1,4 @@
-"""How Python runs programs: compiled, or in the interpreter (HLOKIT_BACKEND), and in shadow mode (HLOKIT_SHADOW)."""
+"""Runners of programs: compiled, or in the interpreter (HLOKIT_BACKEND), and in shadow mode (HLOKIT_SHADOW)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Compiled(Runner):
 
 
 def interpreted(program: Program) -> Runner:
-    """What runs the program on one device in the interpreter, or in shadow mode."""
+    """A function that runs the program on one device in the interpreter, or in shadow mode."""
     options = {"shadow": True, "threads": program.options.threads} if is_shadowed() else {}
     return Interpreted(program, callable_of(program.module, 1, 1, **options))
 
@@ -91,8 +91,10 @@ def compiled(program: Program) -> Runner:
 
 
 def callable_of(module: HloModule, replicas: int, partitions: int, **options: Any) -> Any:
-    """What runs the module on so many devices, as hlokit.evaluate does: the interpreter, or machine code that is made
-    here, by the environment's choice."""
+    """A function that runs the module on so many devices, as hlokit.evaluate does.
+
+    The environment chooses between the interpreter and machine code, which is made here.
+    """
     if backend() == "interpreter":
         return partial(_evaluated, module, replicas, partitions)
     from hlokit.api import compile

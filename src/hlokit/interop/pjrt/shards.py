@@ -116,7 +116,7 @@ class OnDevices(Runner):
         return [sorted(devices) for devices in zip(*terms, strict=True)]
 
     def _shards(self, results: Sequence[Sequence[Any]]) -> list[list[_Array]]:
-        """What each partition has of its results."""
+        """The parts of the results that each partition has."""
         made: list[list[_Array]] = [[] for _ in results]
         for number, (shape, sharding) in enumerate(zip(self.program.results, self._made, strict=True)):
             where = parts(sharding, shape, self._partitions)
@@ -135,7 +135,7 @@ class OnDevices(Runner):
 
 
 def on_devices(program: Program) -> OnDevices:
-    """What runs the program on its devices, compiled or in the interpreter."""
+    """A function that runs the program on its devices, compiled or in the interpreter."""
     module, options = program.module, program.options
     terms = [groups_to_sum(_sharding(p), options.partitions) for p in module.entry.parameters]
     alone = not meets(module) and not any(terms)

@@ -1,4 +1,4 @@
-"""What of buffers machine code leaves to Python: gaps and orders in memory, and the texts of errors."""
+"""Transfers that machine code leaves to Python: gaps and orders in memory, and the texts of errors."""
 
 from __future__ import annotations
 

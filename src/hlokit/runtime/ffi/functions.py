@@ -75,7 +75,7 @@ FIRST_TYPE = 1 << 32
 
 _ERROR = Record("Error", {"code": I64, "text": Field(I8, 0)})
 _TEXT_BYTES = 512
-"""Of an error's text, at most."""
+"""The most bytes of an error's text."""
 _PENDING, _AVAILABLE, _FAILED = range(3)
 _FUTURE = Record("Future", {"state": I64, "error": POINTER, "mutex": Field(I8, OPAQUE), "condition": Field(I8, OPAQUE)})
 _TYPE = Record("Type", {"next": POINTER, "id": I64, "deleter": POINTER, "length": I64, "name": Field(I8, 0)})
@@ -91,7 +91,7 @@ _TYPES = Global("types", POINTER)
 _TYPES_LOCK = Global("types_lock", I32)
 _NEXT_TYPE = Global("next_type", I64, initial=FIRST_TYPE)
 _THREADS = Global("threads", I64, initial=1, exported=True)
-"""How many workers there are to be at most."""
+"""The most workers that there are to be."""
 _STARTED = Global("started", I64)
 _IDLE = Global("idle", I64)
 _HEAD = Global("head", POINTER)
@@ -117,7 +117,7 @@ _CXA_END_CATCH = Prototype("__cxa_end_catch", None)
 _PERSONALITY = Prototype("__gxx_personality_v0", I32, variadic=True)
 _STD_EXCEPTION = Global("_ZTISt9exception", POINTER, external=True)
 EXCEPTIONS = (_PERSONALITY.name, _CXA_BEGIN_CATCH.name, _CXA_END_CATCH.name, _STD_EXCEPTION.name)
-"""What the module has of C++ if it `catches`."""
+"""Symbols of C++'s library that the module has if it `catches`."""
 
 
 def written(target: Target, catches: bool) -> Module:
@@ -645,7 +645,7 @@ def _call_handler(catches: bool) -> Function:
 
 
 def _catch(f: Function) -> None:
-    """What was thrown becomes an error."""
+    """Makes an error of an exception that was thrown."""
     exception = f.address(_STD_EXCEPTION)
     pointer, number = f.landingpad(exception, None)
     thrown = f.call(_CXA_BEGIN_CATCH, pointer)

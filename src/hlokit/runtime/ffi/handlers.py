@@ -45,7 +45,7 @@ def register_ffi_type(name: str, type_id: Any, type_info: Any = None) -> None:
 
 
 def addresses(handler: Any) -> list[int]:
-    """Of a handler's functions: see register_ffi_target."""
+    """Addresses of a handler's functions: see register_ffi_target."""
     return [address_of_function(function) for function in _stages(handler).values()]
 
 
@@ -282,7 +282,7 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _in_memory(array: Array, shape: Shape) -> Array:
-    """What a handler sees of an array: row-major or as the layout says, at a multiple of 64 bytes.
+    """An array as a handler sees it: row-major or as the layout says, at a multiple of 64 bytes.
 
     Elements of which a byte holds several share bytes, the first in the lowest bits,
     as in the memory of JAX's CPU client.

@@ -93,7 +93,7 @@ def _step(s: _Product, module: Module) -> str:
 
 @dataclass(frozen=True)
 class QrNarrowProductPlan:
-    """Of matrices of one stripe: one reflector after the other."""
+    """The plan of matrices of one stripe: one reflector after the other."""
 
     s: Reflecting
 
