@@ -17,9 +17,6 @@ SHARED_NAMES = {
     ("interop/xla_client", "CompileOptions"): "jaxlib's `xla_client` and its `ifrt_programs` both have one",
 }
 """Classes that two modules of a package name alike, and why."""
-CLASSES_TO_DO = ("cpu",)
-"""Packages in which classes of different modules still have the same names."""
-
 _NOT_A_THING = re.compile(r"(What|Of|How|Who|That of)\b")
 
 
@@ -79,7 +76,7 @@ def test_classes_of_a_package_have_names_of_their_own() -> None:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault((package_of(path), node.name), []).append(path.name)
-    twice = {key: names for key, names in places.items() if len(names) > 1 and key[0] not in CLASSES_TO_DO}
+    twice = {key: names for key, names in places.items() if len(names) > 1}
     assert twice.keys() == SHARED_NAMES.keys(), twice
 
 

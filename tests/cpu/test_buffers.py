@@ -10,7 +10,7 @@ import hlokit as hk
 from hlokit.cpu.compiler import Program, compile_program
 from hlokit.cpu.loops.expr import Buffer
 from hlokit.cpu.lower.buffers import ALIGNMENT, Assignment, assign
-from hlokit.cpu.lower.steps import Block, ConditionalStep, CopyStep, HostStep, WhileStep
+from hlokit.cpu.lower.steps import ConditionalStep, CopyStep, HostStep, StepBlock, WhileStep
 from hlokit.cpu.target import baseline
 
 numbers = itertools.count()
@@ -49,7 +49,7 @@ def program(text: str, donated: tuple[int, ...] = ()) -> Program:
 def test_memory_is_used_again_when_its_buffer_is_dead() -> None:
     b = {name: buffer(name) for name in ["a", "t", "u", "v", "r"]}
     steps = [step("a", "t", **b), step("t", "u", **b), step("u", "v", **b), step("v", "r", **b)]
-    found = assign(Block(steps), [b["a"]], [b["r"]], [])
+    found = assign(StepBlock(steps), [b["a"]], [b["r"]], [])
     assert found.nbytes == 2 * ALIGNMENT
     assert found.homes[b["t"]].offset == found.homes[b["v"]].offset != found.homes[b["u"]].offset
     assert_apart(found)
@@ -63,7 +63,7 @@ def test_gaps_are_filled_and_joined() -> None:
         for k, one in enumerate(made):
             reads = tuple(chance.sample(made[:k], min(k, chance.randrange(3))))
             steps.append(HostStep((), reads, (one,), "random"))
-        found = assign(Block(steps), [], [], [])
+        found = assign(StepBlock(steps), [], [], [])
         assert_apart(found)
         alive = max(
             sum(max(ALIGNMENT, -(-h.nbytes // ALIGNMENT) * ALIGNMENT) for h in found.lives if h.first <= t <= h.last)
@@ -75,20 +75,20 @@ def test_gaps_are_filled_and_joined() -> None:
 def test_the_holder_of_the_peak() -> None:
     b = {"a": buffer("a", 16), "large": buffer("large", 1000), "small": buffer("small", 10), "r": buffer("r", 16)}
     steps = [step("a", "small", **b), step("small", "large", **b), step("large", "r", **b)]
-    found = assign(Block(steps), [b["a"]], [b["r"]], [])
+    found = assign(StepBlock(steps), [b["a"]], [b["r"]], [])
     assert found.holder() == ("large", 4000)
 
 
 def test_copies_of_what_is_read_no_more_vanish() -> None:
     a, t, u, r = (buffer(n) for n in "atur")
-    block = Block([HostStep((), (a,), (t,), ""), copy(t, u), HostStep((), (u,), (u,), ""), copy(u, r)])
+    block = StepBlock([HostStep((), (a,), (t,), ""), copy(t, u), HostStep((), (u,), (u,), ""), copy(u, r)])
     found = assign(block, [a], [r], [])
     assert found.homes[t] is found.homes[u] is found.homes[r] and found.copies == [] and found.nbytes == 0
 
 
 def test_copies_of_what_is_needed_stay() -> None:
     a, t, u, r = (buffer(n) for n in "atur")
-    block = Block(
+    block = StepBlock(
         [HostStep((), (a,), (t,), ""), copy(t, u), HostStep((), (u,), (u,), ""), HostStep((), (t, u), (r,), "")]
     )
     found = assign(block, [a], [r], [])
@@ -97,43 +97,43 @@ def test_copies_of_what_is_needed_stay() -> None:
 
 def test_what_nobody_changes_is_not_copied() -> None:
     a, t, r, c = (buffer(n) for n in "atrc")
-    block = Block([copy(a, t), HostStep((), (t, a), (r,), ""), copy(c, buffer("k"))])
+    block = StepBlock([copy(a, t), HostStep((), (t, a), (r,), ""), copy(c, buffer("k"))])
     found = assign(block, [a], [r], [c])
     assert found.homes[t] is found.homes[a] and found.copies == []
-    changed = Block([copy(a, t), HostStep((), (t,), (t,), ""), HostStep((), (t,), (r,), "")])
+    changed = StepBlock([copy(a, t), HostStep((), (t,), (t,), ""), HostStep((), (t,), (r,), "")])
     assert assign(changed, [a], [r], []).copies
 
 
 def test_a_copy_stays_where_its_source_changes_meanwhile() -> None:
     a, t, u, r = (buffer(n) for n in "atur")
     first = HostStep((), (a,), (t,), "")
-    block = Block([first, copy(t, u), HostStep((), (t,), (t,), ""), HostStep((), (u, t), (r,), "")])
+    block = StepBlock([first, copy(t, u), HostStep((), (t,), (t,), ""), HostStep((), (u, t), (r,), "")])
     assert assign(block, [a], [r], []).copies
 
 
 def test_a_donated_argument_is_the_result() -> None:
     a, r = buffer("a"), buffer("r")
     for donated, aliases in [((0,), {0: 0}), ((), {})]:
-        found = assign(Block([copy(a, r)]), [a], [r], [], donated)
+        found = assign(StepBlock([copy(a, r)]), [a], [r], [], donated)
         assert found.aliases == aliases and found.overwritten == list(aliases.values())
     twice = [buffer("r"), buffer("s")]
-    found = assign(Block([copy(a, twice[0]), copy(a, twice[1])]), [a], twice, [], (0,))
+    found = assign(StepBlock([copy(a, twice[0]), copy(a, twice[1])]), [a], twice, [], (0,))
     assert found.aliases == {1: 0} and len(found.copies) == 1
 
 
 def test_a_dead_argument_gives_its_memory_to_a_result() -> None:
     a, b, r = buffer("a"), buffer("b"), buffer("r")
-    assert assign(Block([HostStep((), (b,), (r,), "")]), [a, b], [r], [], (0, 1)).aliases == {0: 0}
+    assert assign(StepBlock([HostStep((), (b,), (r,), "")]), [a, b], [r], [], (0, 1)).aliases == {0: 0}
     other = Buffer("a", hk.s32, 16, next(numbers))
-    assert assign(Block([HostStep((), (b,), (r,), "")]), [other, b], [r], [], (0,)).aliases == {}
+    assert assign(StepBlock([HostStep((), (b,), (r,), "")]), [other, b], [r], [], (0,)).aliases == {}
 
 
 def test_the_two_places_of_a_loop_live_as_long_as_it() -> None:
     a, i, j, p, r = (buffer(n) for n in "aijpr")
-    body = Block([HostStep((), (i,), (j,), "")], (j,))
-    condition = Block([HostStep((), (i,), (p,), "")], (p,))
+    body = StepBlock([HostStep((), (i,), (j,), "")], (j,))
+    condition = StepBlock([HostStep((), (i,), (p,), "")], (p,))
     loop = WhileStep((), (i,), (i,), condition, p, body, ((i, j),))
-    found = assign(Block([copy(a, i), loop, copy(i, r)]), [a], [r], [])
+    found = assign(StepBlock([copy(a, i), loop, copy(i, r)]), [a], [r], [])
     one, two = found.homes[i], found.homes[j]
     assert {one.slot, two.slot} == {0, 1} and (one.first, one.last) == (two.first, two.last)
     assert_apart(found)
@@ -141,8 +141,10 @@ def test_the_two_places_of_a_loop_live_as_long_as_it() -> None:
 
 def test_results_of_branches_are_written_in_their_place() -> None:
     s, a, t, u, r = (buffer(n) for n in "satur")
-    branches = tuple(Block([HostStep((), (a,), (own,), ""), copy(own, r, "the result of a branch")]) for own in (t, u))
-    found = assign(Block([ConditionalStep((), (s, a), (r,), None, branches)]), [s, a], [r], [])  # type: ignore[arg-type]
+    branches = tuple(
+        StepBlock([HostStep((), (a,), (own,), ""), copy(own, r, "the result of a branch")]) for own in (t, u)
+    )
+    found = assign(StepBlock([ConditionalStep((), (s, a), (r,), None, branches)]), [s, a], [r], [])  # type: ignore[arg-type]
     assert found.homes[t] is found.homes[u] is found.homes[r] and found.copies == []
 
 

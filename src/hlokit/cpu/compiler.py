@@ -13,7 +13,7 @@ from hlokit.cpu.lower.buffers import Assignment, assign
 from hlokit.cpu.lower.context import Context
 from hlokit.cpu.lower.leaf import array_leaves
 from hlokit.cpu.lower.program import lower
-from hlokit.cpu.lower.steps import Block, CopyStep, Step
+from hlokit.cpu.lower.steps import CopyStep, Step, StepBlock
 from hlokit.cpu.target import Target
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.computation import Computation
@@ -61,7 +61,7 @@ class Program:
 
     module: HloModule
     context: Context
-    block: Block
+    block: StepBlock
     arguments: list[Buffer]
     results: list[Buffer]
     constants: list[Literal]
@@ -120,7 +120,7 @@ def _refuse_deep(module: HloModule) -> None:
             raise UnsupportedError(f"{computation.name}: calls nest deeper than {MAX_CALL_DEPTH}")
 
 
-def _own_results(block: Block, context: Context) -> list[Buffer]:
+def _own_results(block: StepBlock, context: Context) -> list[Buffer]:
     """A buffer of its own for each result: what is an argument, a constant or given twice is copied."""
     results: list[Buffer] = []
     for k, buffer in enumerate(block.results):

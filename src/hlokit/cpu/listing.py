@@ -15,11 +15,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hlokit.cpu.loops.expr import Axis, Buffer, Fold, Node, RuntimeInt, children, identity_name, reachable
+from hlokit.cpu.loops.expr import Buffer, Fold, LoopAxis, Node, RuntimeInt, children, identity_name, reachable
 from hlokit.cpu.loops.nest import Loops, Store, places_of
 from hlokit.cpu.lower.portion import portions
 from hlokit.cpu.lower.steps import (
-    Block,
     ConditionalStep,
     CopyStep,
     HostStep,
@@ -27,6 +26,7 @@ from hlokit.cpu.lower.steps import (
     PackStep,
     RoutineStep,
     Step,
+    StepBlock,
     WhileStep,
 )
 from hlokit.forms.affine import Affine
@@ -61,7 +61,7 @@ class _Program:
 
         self.fused = {step: part.fused for step, part in portions(program.block)}
 
-    def block(self, block: Block) -> Iterator[str]:
+    def block(self, block: StepBlock) -> Iterator[str]:
         for step in block.steps:
             yield ""
             yield from self.step(step)
@@ -181,7 +181,7 @@ class _Kernel:
     def _depth(self, store: Store) -> int:
         return max((k + 1 for k, axis in enumerate(self.loops.order) if axis.bit & store.deps), default=0)
 
-    def _how(self, axis: Axis, level: int) -> str:
+    def _how(self, axis: LoopAxis, level: int) -> str:
         loops, notes = self.loops, list[str]()
         if level < loops.parallel:
             chunk = f", {loops.chunk} steps each" if level == loops.parallel - 1 else ""
@@ -194,7 +194,7 @@ class _Kernel:
             notes.append("in order")
         return f" [{'; '.join(notes)}]" if notes else ""
 
-    def _values(self, around: tuple[Axis, ...], wanted: Sequence[Node]) -> Iterator[str]:
+    def _values(self, around: tuple[LoopAxis, ...], wanted: Sequence[Node]) -> Iterator[str]:
         """Named values that are computed inside exactly these loops."""
         for node in reachable(wanted):
             place = self.places.get(node)
@@ -206,7 +206,7 @@ class _Kernel:
             else:
                 yield f"{self.named[node]} = {self._expression(node)}"
 
-    def _fold(self, node: Node, around: tuple[Axis, ...]) -> Iterator[str]:
+    def _fold(self, node: Node, around: tuple[LoopAxis, ...]) -> Iterator[str]:
         fold: Fold = node.data
         name = identity_name(fold.combined[0]) if len(fold.combined) == 1 else None
         over = f"along {self.axes[fold.scan]}" if fold.scan is not None else "over " + ", ".join(
@@ -268,7 +268,7 @@ class _Kernel:
             if isinstance(key, RuntimeInt):
                 name = self._text(key.node)
             else:
-                name = self.axes[key] if isinstance(key, Axis) else key.name
+                name = self.axes[key] if isinstance(key, LoopAxis) else key.name
             parts.append(name if c == 1 else f"{name}*{c}")
         if affine.constant or not parts:
             parts.append(str(affine.constant))
@@ -279,7 +279,7 @@ def _run_time(affine: Affine) -> list[Node]:
     return [key.node for key, _ in affine.terms if isinstance(key, RuntimeInt)]
 
 
-def _axis_names(nodes: Sequence[Node], order: Sequence[Axis]) -> dict[Axis, str]:
+def _axis_names(nodes: Sequence[Node], order: Sequence[LoopAxis]) -> dict[LoopAxis, str]:
     """i, j, k, ... in the order of the nest, then of the folds' own axes."""
     axes = list(order)
     for node in nodes:

@@ -11,7 +11,7 @@ from hlokit.cpu.jit.objects import assembly, optimised_llvm
 from hlokit.cpu.listing import program_text
 from hlokit.cpu.lower.buffers import Home
 from hlokit.cpu.lower.portion import inner_blocks
-from hlokit.cpu.lower.steps import Block, KernelStep, Step
+from hlokit.cpu.lower.steps import KernelStep, Step, StepBlock
 from hlokit.cpu.target import Target
 from hlokit.errors import HlokitError
 from hlokit.hlo.module import HloModule
@@ -141,7 +141,7 @@ def _live_ranges(program: Program) -> list[LiveRange]:
     return sorted((lived(home) for home in homes), key=lambda r: (r.begin, r.kind != "argument", r.offset))
 
 
-def _steps(block: Block) -> list[Step]:
+def _steps(block: StepBlock) -> list[Step]:
     return [s for step in block.steps for s in (step, *(i for b in inner_blocks(step) for i in _steps(b)))]
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from hlokit.cpu.emit.scope import BufferTable, Scope
 from hlokit.cpu.emit.values import Values
 from hlokit.cpu.llvm import Index, Pointer, Value, register_type, stored_type
-from hlokit.cpu.loops.expr import Axis, Buffer, Node, RuntimeInt
+from hlokit.cpu.loops.expr import Buffer, LoopAxis, Node, RuntimeInt
 from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
@@ -67,7 +67,7 @@ class Addresses:
         scalars: list[tuple[Scope, Index, int]] = []
         vectors: list[tuple[Index, int]] = []
         for key, c in affine.terms:
-            if isinstance(key, Axis):
+            if isinstance(key, LoopAxis):
                 owner = scope.of_axis(key)
                 if key is scope.lane_axis:
                     lane = c

@@ -20,7 +20,6 @@ from hlokit.cpu.lower.chains import link
 from hlokit.cpu.lower.context import Context
 from hlokit.cpu.lower.prepacked import hoist
 from hlokit.cpu.lower.steps import (
-    Block,
     ConditionalStep,
     CopyStep,
     Epilogue,
@@ -29,6 +28,7 @@ from hlokit.cpu.lower.steps import (
     PackStep,
     RoutineStep,
     Step,
+    StepBlock,
     WhileStep,
 )
 from hlokit.cpu.target import Target
@@ -73,7 +73,7 @@ class Written:
     parallel: bool = False
 
 
-def work(block: Block) -> float:
+def work(block: StepBlock) -> float:
     """Estimated nanoseconds of the block's steps on one thread; of a loop's steps those of one pass. Buffers are
     assigned: from then on nothing changes it."""
     if block.work is None:
@@ -147,7 +147,7 @@ class Prepared:
     groups: int = 0
 
 
-def prepare_routines(block: Block, context: Context, module: Module) -> dict[Step, Prepared]:
+def prepare_routines(block: StepBlock, context: Context, module: Module) -> dict[Step, Prepared]:
     """Writes the routines. One that does not take its case becomes a step of the reference."""
     found: dict[Step, Prepared] = {}
     preparation = _Preparation(context, module, found)
@@ -158,7 +158,7 @@ def prepare_routines(block: Block, context: Context, module: Module) -> dict[Ste
     return found
 
 
-def prepare_kernels(block: Block, context: Context, module: Module, found: dict[Step, Prepared]) -> None:
+def prepare_kernels(block: StepBlock, context: Context, module: Module, found: dict[Step, Prepared]) -> None:
     """Writes the kernels, to what is found already. After buffer assignment, which says what they do in place."""
     _Preparation(context, module, found).block(block, kernels=True)
 
@@ -171,7 +171,7 @@ class _Preparation:
         self.target: Target = context.target
         self.known: dict[tuple[Any, ...], tuple[Routine | None, tuple[tuple[str, int], ...]]] = {}
 
-    def block(self, block: Block, kernels: bool, tight: bool = False) -> None:
+    def block(self, block: StepBlock, kernels: bool, tight: bool = False) -> None:
         for step in list(block.steps):
             if isinstance(step, KernelStep):
                 if kernels:
@@ -383,7 +383,7 @@ class EntryWriter:
         self._tight = False
         self.interrupts = interrupts
 
-    def entry(self, block: Block) -> None:
+    def entry(self, block: StepBlock) -> None:
         """`i32 @hlokit_entry(ptr %bases)`."""
         fn = Function(ENTRY, [(POINTER, "bases")], I32, is_cold=True)
         fn.alloca(POINTER.text, max(1, len(self.assignment.slots)), 8, name="%slots")
@@ -399,18 +399,18 @@ class EntryWriter:
         fn.returns(0)
         self.written.module.add(fn, exported=True)
 
-    def block(self, block: Block) -> Prototype[Value]:
+    def block(self, block: StepBlock) -> Prototype[Value]:
         """A function that runs the steps."""
         fn, prototype = self._function()
         self._steps(fn, block)
         self._finished(fn)
         return prototype
 
-    def _steps(self, fn: Function, block: Block) -> None:
+    def _steps(self, fn: Function, block: StepBlock) -> None:
         steps = block.steps
         if len(steps) > _PART:
             for k in range(0, len(steps), _PART):
-                self._call(fn, self.block(Block(steps[k : k + _PART], chains=block.chains)))
+                self._call(fn, self.block(StepBlock(steps[k : k + _PART], chains=block.chains)))
             return
         since = 0.0
         chains = {chain[0]: chain for chain in block.chains if set(chain) <= set(steps) and self.is_chained(chain)}

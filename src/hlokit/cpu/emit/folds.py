@@ -9,7 +9,7 @@ from hlokit.cpu.emit.loops import axis_loop, by_vectors
 from hlokit.cpu.emit.scope import Scope
 from hlokit.cpu.emit.values import Values, row_place
 from hlokit.cpu.llvm import Index, LaneMask, Pointer, Value, register_type
-from hlokit.cpu.loops.expr import HOLE, Axis, Fold, Node, children, identity_name, reachable, runtime_nodes
+from hlokit.cpu.loops.expr import HOLE, Fold, LoopAxis, Node, children, identity_name, reachable, runtime_nodes
 from hlokit.cpu.loops.reassociation import counter
 from hlokit.cpu.math import primitives
 from hlokit.types.dtype import DType
@@ -73,7 +73,7 @@ class Folds:
         return [self.values.spread(self.values.value(init, scope), lanes, scope)
                 for fold in folds for lanes in [_lanes(fold, scope)] for init in fold.data.inits]  # fmt: skip
 
-    def _plain_fold(self, group: list[Node], bound: list[Axis], scope: Scope) -> list[Value]:
+    def _plain_fold(self, group: list[Node], bound: list[LoopAxis], scope: Scope) -> list[Value]:
         def nest(inner: Scope, carried: Sequence[Value], level: int) -> Sequence[Value]:
             if level == len(bound):
                 return self._stepped(group, carried, inner)
@@ -120,7 +120,7 @@ class Folds:
 
     # -- by vectors
 
-    def _vector_fold(self, group: list[Node], bound: list[Axis], axis: Axis, scope: Scope) -> list[Value]:
+    def _vector_fold(self, group: list[Node], bound: list[LoopAxis], axis: LoopAxis, scope: Scope) -> list[Value]:
         """Accumulators with a lane for every so many steps, combined at the end."""
         lanes, fn = self._width(axis, len(group)), self.emission.fn
         starts = [self._start(fold, k, lanes, scope) for fold in group for k in range(len(fold.data.inits))]
@@ -149,7 +149,7 @@ class Folds:
             scope.memo["row", node] = row
         return self._across(group, values, lanes, scope)
 
-    def _width(self, axis: Axis, count: int) -> int:
+    def _width(self, axis: LoopAxis, count: int) -> int:
         """The lanes of the accumulators of so many folds."""
         lanes = self.loops.lanes
         while lanes > 2 and axis.extent < lanes:
@@ -159,7 +159,7 @@ class Folds:
             wide *= 2
         return wide
 
-    def _rows(self, group: list[Node], axis: Axis, wide: int, scope: Scope) -> dict[Node, Pointer]:
+    def _rows(self, group: list[Node], axis: LoopAxis, wide: int, scope: Scope) -> dict[Node, Pointer]:
         """Memory for the nodes that these folds compute and the main loop needs again."""
         rows: dict[Node, Pointer] = {}
         for node in self.loops.spills:

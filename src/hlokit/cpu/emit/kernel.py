@@ -13,7 +13,7 @@ from hlokit.cpu.emit.parted import PartedLoops
 from hlokit.cpu.emit.scans import Scans
 from hlokit.cpu.emit.scope import Body, BufferTable, Emission, Scope
 from hlokit.cpu.llvm import I1, Function, Index, Value
-from hlokit.cpu.loops.expr import Axis
+from hlokit.cpu.loops.expr import LoopAxis
 from hlokit.cpu.loops.nest import BLOCK, Loops, Store
 from hlokit.cpu.target import Target
 
@@ -101,7 +101,7 @@ class KernelWriter:
         if level < len(loops.order) and any(self._level(s) > level for s in stores):
             self._axis(scope, level, loops.order[level])
 
-    def _axis(self, scope: Scope, level: int, axis: Axis) -> None:
+    def _axis(self, scope: Scope, level: int, axis: LoopAxis) -> None:
         """The loop over the axis of this level."""
         loops, fn = self.loops, self.fn
         scans = self.scans.along(axis)
@@ -161,7 +161,7 @@ class KernelWriter:
 
     # -- tiles
 
-    def _tiles(self, scope: Scope, tile: Axis) -> None:
+    def _tiles(self, scope: Scope, tile: LoopAxis) -> None:
         """The steps of the tile axis, some at once: all of them, or those of the block that an outer loop is at."""
         fn, extent = self.fn, tile.extent
         rows = min(self.loops.rows, extent)
@@ -192,7 +192,7 @@ class KernelWriter:
             with scope.region.when(is_last):
                 last()
 
-    def _columns(self, tile: Axis, count: int) -> Body:
+    def _columns(self, tile: LoopAxis, count: int) -> Body:
         """So many steps of the tile axis, written out side by side."""
 
         def body(inner: Scope, index: Index, _: list[Value]) -> list[Value]:

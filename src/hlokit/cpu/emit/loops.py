@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from hlokit.cpu.emit.scope import Body, Scope
 from hlokit.cpu.llvm import I64, Index, LaneMask, Value
-from hlokit.cpu.loops.expr import Axis
+from hlokit.cpu.loops.expr import LoopAxis
 from hlokit.cpu.loops.nest import Loops, Span
 
 
 def axis_loop(
-    scope: Scope, axis: Axis, carries: Sequence[Value], body: Body, low: int = 0, high: int | None = None
+    scope: Scope, axis: LoopAxis, carries: Sequence[Value], body: Body, low: int = 0, high: int | None = None
 ) -> Sequence[Value]:
     """The steps of an axis one by one: all of them, or those from low to high."""
     fn = scope.region.fn
@@ -27,7 +27,7 @@ def axis_loop(
     return scope.loop(fn.index(low), end, 1, carries, bound, runs=True)
 
 
-def by_vectors(axis: Axis, lanes: int, mask: Value | None, body: Body) -> Body:
+def by_vectors(axis: LoopAxis, lanes: int, mask: Value | None, body: Body) -> Body:
     """The body of a loop that takes so many steps of the axis at a time."""
 
     def bound(inner: Scope, index: Index, carried: list[Value]) -> Sequence[Value]:
@@ -41,7 +41,7 @@ def by_vectors(axis: Axis, lanes: int, mask: Value | None, body: Body) -> Body:
 class VectorSteps(NamedTuple):
     """The vectors of the steps of an axis in a span: `wide` ones at a time, then `lanes`, then some of these."""
 
-    axis: Axis
+    axis: LoopAxis
     span: Span
     wide: int
     lanes: int
@@ -53,7 +53,7 @@ class VectorSteps(NamedTuple):
         return begin + (end - begin) // self.wide * self.wide
 
 
-def vector_steps(loops: Loops, axis: Axis, span: Span, *, whole: bool) -> VectorSteps:
+def vector_steps(loops: Loops, axis: LoopAxis, span: Span, *, whole: bool) -> VectorSteps:
     """The vectors of an axis. `whole`: one loop does all of the span, not what a chunk has of it."""
     lanes = loops.lanes
     wide = lanes * loops.unroll

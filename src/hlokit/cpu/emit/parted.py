@@ -9,7 +9,7 @@ from hlokit.cpu.emit.loops import axis_loop, by_vectors
 from hlokit.cpu.emit.scope import Scope
 from hlokit.cpu.llvm import I1, I32, Index, Pointer, Value, register_type
 from hlokit.cpu.loops import parted
-from hlokit.cpu.loops.expr import Axis
+from hlokit.cpu.loops.expr import LoopAxis
 from hlokit.cpu.loops.nest import Parted
 from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes
@@ -51,7 +51,7 @@ class PartedLoops:
 
         scope.loop(fn.index(0), fn.index(axis.extent), parted.LIST, [], block, runs=True)
 
-    def _block(self, scope: Scope, level: int, axis: Axis, start: Index, part: tuple[Value, Value]) -> None:
+    def _block(self, scope: Scope, level: int, axis: LoopAxis, start: Index, part: tuple[Value, Value]) -> None:
         """Lists the updates of a block of the axis that are in the part, and does them."""
         fn = self.emission.fn
         end = fn.index(axis.extent)
@@ -71,7 +71,7 @@ class PartedLoops:
         )
         scope.loop(fn.index(0), fn.index(count), 1, [], each)
 
-    def _find(self, scope: Scope, axis: Axis, count: Index, part: tuple[Value, Value]) -> Index:
+    def _find(self, scope: Scope, axis: LoopAxis, count: Index, part: tuple[Value, Value]) -> Index:
         """Adds those of a vector of updates that are in the part to the lists; gives how many these have then."""
         lanes, values, addresses = self.lanes, self.elements.values, self.elements.addresses
         numbers = values.spread(addresses.number(Affine.of(axis), dtypes.s32, scope), lanes, scope)
@@ -91,7 +91,7 @@ class PartedLoops:
                 memory[count].store(packed)
             return count + mine.count_set()
 
-    def _recall(self, scope: Scope, axis: Axis, number: Index) -> None:
+    def _recall(self, scope: Scope, axis: LoopAxis, number: Index) -> None:
         """Puts what the lists have of an update into the scope."""
         with scope.region as fn:
             places = [memory[number] for memory in self.lists]

@@ -10,7 +10,7 @@ from hlokit.cpu.emit.loops import chunk_loop, vector_loop, vector_steps
 from hlokit.cpu.emit.scope import Body, Emission, Scope
 from hlokit.cpu.llvm import Value
 from hlokit.cpu.loops import segments
-from hlokit.cpu.loops.expr import Axis
+from hlokit.cpu.loops.expr import LoopAxis
 from hlokit.cpu.loops.nest import Span
 
 _ANY: Span = (0, 0)
@@ -18,7 +18,7 @@ _ANY: Span = (0, 0)
 
 
 @contextmanager
-def _known(emission: Emission, axis: Axis, span: Span) -> Generator[None]:
+def _known(emission: Emission, axis: LoopAxis, span: Span) -> Generator[None]:
     """A context in which code is for these steps of the axis; where the span is empty, for any."""
     saved = emission.stores, emission.known
     emission.known = {**emission.known, axis: span}
@@ -32,7 +32,7 @@ def _known(emission: Emission, axis: Axis, span: Span) -> Generator[None]:
 # -- an axis that goes by vectors
 
 
-def whole(emission: Emission, scope: Scope, axis: Axis, carries: Sequence[Value], body: Body) -> None:
+def whole(emission: Emission, scope: Scope, axis: LoopAxis, carries: Sequence[Value], body: Body) -> None:
     """All steps of the vector axis, in pieces where it has any; then nothing is carried."""
     loops = emission.loops
     for span in _spans(emission, axis):
@@ -44,7 +44,7 @@ def whole(emission: Emission, scope: Scope, axis: Axis, carries: Sequence[Value]
             vector_loop(scope, steps, [], body)
 
 
-def chunk(emission: Emission, scope: Scope, axis: Axis, low: Value, high: Value, body: Body) -> None:
+def chunk(emission: Emission, scope: Scope, axis: LoopAxis, low: Value, high: Value, body: Body) -> None:
     """The steps of the vector axis from low to high, in pieces where it has any."""
     loops = emission.loops
     for span in _spans(emission, axis):
@@ -56,7 +56,7 @@ def chunk(emission: Emission, scope: Scope, axis: Axis, low: Value, high: Value,
             chunk_loop(scope, steps, low, high, body)
 
 
-def _spans(emission: Emission, axis: Axis) -> list[Span | None]:
+def _spans(emission: Emission, axis: LoopAxis) -> list[Span | None]:
     """The axis's pieces and what lies between them; None alone: there are none."""
     spans = emission.loops.pieces.get(axis, ())
     if not spans:
@@ -72,7 +72,7 @@ def _spans(emission: Emission, axis: Axis) -> list[Span | None]:
 # -- an axis that goes one by one
 
 
-def at_step(emission: Emission, scope: Scope, axis: Axis, write: Callable[[Scope], None]) -> None:
+def at_step(emission: Emission, scope: Scope, axis: LoopAxis, write: Callable[[Scope], None]) -> None:
     """Writes what is at a step of an axis that goes one by one: by the piece that the step is in."""
     own = emission.loops.pieces[axis]
     if own[0] == (0, axis.extent):

@@ -7,7 +7,7 @@ from typing import Any
 
 from hlokit.cpu.emit.scope import Emission, Scope
 from hlokit.cpu.llvm import Pointer
-from hlokit.cpu.loops.expr import Axis, Buffer, Node
+from hlokit.cpu.loops.expr import Buffer, LoopAxis, Node
 from hlokit.cpu.loops.nest import Store, runtime_deps
 from hlokit.cpu.loops.substitution import nodes_of
 from hlokit.forms.affine import Affine
@@ -61,7 +61,7 @@ class Prefetcher:
         rows = -(-_AHEAD // row) * affine.coefficient(outer[-1])
         _prefetch(pointer, rows * size, scope.lanes, near=row <= _NEAR)
 
-    def _goes_on(self, buffer: Buffer, affine: Affine, axis: Axis, scope: Scope) -> bool:
+    def _goes_on(self, buffer: Buffer, affine: Affine, axis: LoopAxis, scope: Scope) -> bool:
         """Whether the loop goes along a row of a large array, or along many that lie one behind the other.
 
         Of loads that differ by a constant the last one counts, which is the first to read a line.

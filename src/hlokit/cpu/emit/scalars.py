@@ -7,7 +7,7 @@ from typing import Any
 from hlokit.cpu.emit.elements import Elements
 from hlokit.cpu.emit.scope import BufferTable, Emission
 from hlokit.cpu.llvm import Function, Module, scalar_type
-from hlokit.cpu.loops.arithmetic import Arithmetic
+from hlokit.cpu.loops.arithmetic import NodeEmitter
 from hlokit.cpu.loops.called import CalledFunction
 from hlokit.cpu.loops.expr import HOLE, Node, Pair
 from hlokit.cpu.loops.nest import Loops
@@ -22,7 +22,7 @@ def scalar_function(computation: Computation, module: Module, context: Context) 
 
     Parameters and results are in register types; complex numbers are two, several results a literal struct.
     """
-    emit = Arithmetic(Source(), strict=context.strict)
+    emit = NodeEmitter(Source(), strict=context.strict)
     arguments: list[Any] = []
     parameters: list[tuple[str, str]] = []
     names: dict[Node, str] = {}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hlokit.cpu.emit.folds import Folds
 from hlokit.cpu.emit.scope import Scope
 from hlokit.cpu.llvm import I1, Value
-from hlokit.cpu.loops.expr import Axis, Fold, Node, identity_name
+from hlokit.cpu.loops.expr import Fold, LoopAxis, Node, identity_name
 
 
 class Scans:
@@ -16,11 +16,11 @@ class Scans:
     def __init__(self, folds: Folds) -> None:
         self.folds, self.values = folds, folds.values
 
-    def along(self, axis: Axis) -> list[Node]:
+    def along(self, axis: LoopAxis) -> list[Node]:
         """The prefix folds along an axis."""
         return [fold for fold in self.folds.all if fold.data.scan is axis]
 
-    def step(self, scans: Sequence[Node], carried: Sequence[Value], scope: Scope, axis: Axis) -> list[Value]:
+    def step(self, scans: Sequence[Node], carried: Sequence[Value], scope: Scope, axis: LoopAxis) -> list[Value]:
         """Puts the folds' values at this step into the scope; gives the carries for the next."""
         following: list[Value] = []
         for fold in scans:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlokit.cpu.llvm import Function, Index, LaneMask, Region, Value
-from hlokit.cpu.loops.expr import Axis, Buffer, Expressions, Node
+from hlokit.cpu.loops.expr import Buffer, Expressions, LoopAxis, Node
 from hlokit.cpu.loops.nest import Loops, Span, Store
 
 
@@ -34,11 +34,11 @@ class Scope:
         self.region = region
         self.bits = bits
         self.memo: dict[Any, Any] = {}
-        self.axes: dict[Axis, Index] = {}
+        self.axes: dict[LoopAxis, Index] = {}
         self.index: Index | None = None
         self.block: Index | None = None
         self.shift = self.columns = self.depth = 0
-        self.lane_axis: Axis | None = None
+        self.lane_axis: LoopAxis | None = None
         self.lanes = 1
         self.mask: Value | None = None
         self.guarded = self.is_branch = False
@@ -57,7 +57,7 @@ class Scope:
             scope = scope.parent
         return next((b for b in branches if b.region is scope.region), scope)
 
-    def of_axis(self, axis: Axis) -> Scope:
+    def of_axis(self, axis: LoopAxis) -> Scope:
         """The scope that has the axis's induction variable."""
         scope: Scope | None = self
         while scope is not None:
@@ -66,7 +66,7 @@ class Scope:
             scope = scope.parent
         raise AssertionError(f"{axis} is read outside its loop")
 
-    def binds(self, axis: Axis, index: Index) -> None:
+    def binds(self, axis: LoopAxis, index: Index) -> None:
         """Makes this the scope of the axis."""
         self.bits |= axis.bit
         self.axes[axis] = index
@@ -125,7 +125,7 @@ class Emission:
     loops: Loops
     root: Scope
     stores: Sequence[Store] = ()
-    known: Mapping[Axis, Span] = field(default_factory=dict[Axis, Span])
+    known: Mapping[LoopAxis, Span] = field(default_factory=dict[LoopAxis, Span])
     within: Expressions = field(default_factory=Expressions)
     fold: Node | None = None
     streams: bool = False

@@ -9,11 +9,11 @@ from math import prod
 from hlokit.cpu.emit.elements import Elements
 from hlokit.cpu.emit.scope import BufferTable, Emission
 from hlokit.cpu.llvm import Function, Index, Value
-from hlokit.cpu.loops.expr import Axis, Buffer, Expressions, Node, RuntimeInt, affine_of, reachable
+from hlokit.cpu.loops.expr import Buffer, Expressions, LoopAxis, Node, RuntimeInt, affine_of, reachable
 from hlokit.cpu.loops.nest import Loops, Store
 from hlokit.cpu.loops.order import arrange
 from hlokit.cpu.lower.context import Context
-from hlokit.cpu.lower.steps import Block, ConditionalStep, Epilogue, KernelStep, RoutineStep, WhileStep
+from hlokit.cpu.lower.steps import ConditionalStep, Epilogue, KernelStep, RoutineStep, StepBlock, WhileStep
 from hlokit.cpu.target import Target
 from hlokit.forms.affine import Affine
 from hlokit.hlo.instruction import Instruction
@@ -26,7 +26,7 @@ _LANES = 64
 """At most, of 8 bits; those of floats are sums in 32 bits or more."""
 
 
-def fuse(block: Block, context: Context) -> None:
+def fuse(block: StepBlock, context: Context) -> None:
     """Moves kernels of loops into the routines whose result they read, in the block and all blocks in it.
 
     Strict code stays as it is: a routine may take denormals for zeros.
@@ -45,7 +45,7 @@ class _Fusing:
         self.context = context
         self.gone: set[str] = set()
 
-    def all(self, block: Block) -> set[str]:
+    def all(self, block: StepBlock) -> set[str]:
         for step in block.steps:
             if isinstance(step, WhileStep):
                 self.all(step.condition)
@@ -56,7 +56,7 @@ class _Fusing:
         self._block(block)
         return self.gone
 
-    def _block(self, block: Block) -> None:
+    def _block(self, block: StepBlock) -> None:
         made = {s.writes[0]: s for s in block.steps if isinstance(s, RoutineStep) and len(s.writes) == 1}
         readers = Counter(buffer for step in block.steps for buffer in set(step.reads))
         vanished: set[Buffer] = set()
@@ -86,7 +86,7 @@ class _Fusing:
                 del stored[leaf]
 
     def _taken(
-        self, block: Block, kernel: KernelStep, routines: Sequence[RoutineStep], readers: Mapping[Buffer, int]
+        self, block: StepBlock, kernel: KernelStep, routines: Sequence[RoutineStep], readers: Mapping[Buffer, int]
     ) -> RoutineStep | None:
         """The kernel in the last of the routines for which that is possible."""
         steps = block.steps
@@ -199,7 +199,7 @@ def _place(loops: Loops, result: Buffer, step: int) -> Affine | None:
     return first
 
 
-def _by_rows(order: Sequence[Axis], place: Affine, step: int) -> list[Axis] | None:
+def _by_rows(order: Sequence[LoopAxis], place: Affine, step: int) -> list[LoopAxis] | None:
     """The axes, outermost first, that count the place by `step`; None where they do not count it each once."""
     axes = sorted((axis for axis in order if axis.extent > 1), key=lambda axis: -place.coefficient(axis))
     if len(axes) != len(place.terms) or not axes:
@@ -211,7 +211,7 @@ def _by_rows(order: Sequence[Axis], place: Affine, step: int) -> list[Axis] | No
     return axes
 
 
-def _is_along(place: Affine, lane: Axis) -> bool:
+def _is_along(place: Affine, lane: LoopAxis) -> bool:
     """Whether lanes are close together in memory, or one place."""
     if any(isinstance(key, RuntimeInt) and key.node.deps & lane.bit for key, _ in place.terms):
         return False
@@ -226,17 +226,17 @@ def suits(epilogue: Epilogue, sizes: Sequence[int]) -> bool:
     return extent % size == 0 or (size % extent == 0 and extent % lanes == 0)
 
 
-def _axes(epilogue: Epilogue) -> list[Axis]:
+def _axes(epilogue: Epilogue) -> list[LoopAxis]:
     step = 2 if epilogue.is_complex else 1
     axes = _by_rows(epilogue.kernel.loops.order, epilogue.place, step)
     assert axes is not None
     return axes
 
 
-def _groups(sizes: Sequence[int], axes: Sequence[Axis]) -> list[tuple[list[tuple[int, int]], list[Axis]]]:
+def _groups(sizes: Sequence[int], axes: Sequence[LoopAxis]) -> list[tuple[list[tuple[int, int]], list[LoopAxis]]]:
     """Dimensions as (number, size), and the axes that count them: runs of equal products."""
     dims = [(k, n) for k, n in enumerate(sizes) if n > 1]
-    groups: list[tuple[list[tuple[int, int]], list[Axis]]] = []
+    groups: list[tuple[list[tuple[int, int]], list[LoopAxis]]] = []
     d = a = 0
     while d < len(dims):
         some, counted = [dims[d]], [axes[a]]
@@ -294,9 +294,9 @@ class EpilogueWriter:
             scope.memo.update(dict.fromkeys(loads, part))
         Elements(emission, table).stores.write(self.loops.stores, scope)
 
-    def _counted(self, index: Sequence[Index]) -> dict[Axis, Index]:
+    def _counted(self, index: Sequence[Index]) -> dict[LoopAxis, Index]:
         """The axes' counters at this index of the result."""
-        found: dict[Axis, Index] = {}
+        found: dict[LoopAxis, Index] = {}
         for dims, axes in _groups(self.sizes, self.axes):
             place = index[dims[0][0]]
             for k, size in dims[1:]:

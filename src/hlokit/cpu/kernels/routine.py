@@ -97,7 +97,7 @@ Kernel: TypeAlias = "Callable[[Call, Module], Routine | None]"
 """Writes the functions into the module. None: this case is not for it, the next way is tried."""
 
 
-class Plan(Protocol):
+class RoutinePlan(Protocol):
     """A routine's way to do a call, chosen before anything is written."""
 
     def write(self, module: Module) -> Routine:
@@ -109,7 +109,7 @@ class Plan(Protocol):
 class PlannedKernel:
     """A kernel whose routine decides by a plan whether it takes a call: `plan` gives None for one that it does not."""
 
-    plan: Callable[[Call], Plan | None]
+    plan: Callable[[Call], RoutinePlan | None]
 
     def __call__(self, call: Call, module: Module) -> Routine | None:
         plan = self.plan(call)

@@ -39,7 +39,7 @@ class Field:
         self.type, self.count, self.align = type, count, align
 
 
-class Placed:
+class PlacedField:
     """A field at its offset in bytes; `end`: where it ends."""
 
     def __init__(self, name: str, type: Type, count: int, offset: int) -> None:
@@ -59,12 +59,12 @@ class Record(Type):
     def __init__(self, name: str, fields: Mapping[str, Type | Field]) -> None:
         self.name = name
         self.align = 1
-        self.fields: dict[str, Placed] = {}
+        self.fields: dict[str, PlacedField] = {}
         end = 0
         for key, given in fields.items():
             field = given if isinstance(given, Field) else Field(given)
             align = max(field.align, _alignment(field.type))
-            placed = Placed(key, field.type, field.count, -(-end // align) * align)
+            placed = PlacedField(key, field.type, field.count, -(-end // align) * align)
             self.fields[key] = placed
             self.align, end = max(self.align, align), placed.end
         self.bytes = -(-end // self.align) * self.align

@@ -1,4 +1,4 @@
-"""Arithmetic: what forms write with. Values are nodes; what is known while building is not written."""
+"""The emitter that forms write a kernel with: values are nodes; no nodes are made for what is known while building."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hlokit.cpu.loops.expr import Axis, Buffer, Expressions, Node, Pair, RuntimeInt
+from hlokit.cpu.loops.expr import Buffer, Expressions, LoopAxis, Node, Pair, RuntimeInt
 from hlokit.cpu.lower.leaf import Source
 from hlokit.cpu.lower.retries import Inexact, Split
 from hlokit.cpu.math.half import in_half
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(eq=False)
-class Arithmetic(Emitter):
+class NodeEmitter(Emitter):
     """Makes the nodes of one kernel's expressions.
 
     source  where constant arrays lie
@@ -232,7 +232,7 @@ class Arithmetic(Emitter):
 
     def quotient(self, affine: Affine, divisor: int) -> Affine:
         for key, c in affine.terms:
-            if isinstance(key, Axis) and c > 0 and divisor % c == 0:
+            if isinstance(key, LoopAxis) and c > 0 and divisor % c == 0:
                 factor = divisor // c
                 if 1 < factor < key.extent and key.extent % factor == 0:
                     raise Split(key, factor)

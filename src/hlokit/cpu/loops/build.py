@@ -6,11 +6,11 @@ from collections.abc import Collection
 from typing import Any
 
 from hlokit.analysis.loops import counter
-from hlokit.cpu.loops.arithmetic import Arithmetic
+from hlokit.cpu.loops.arithmetic import NodeEmitter
 from hlokit.cpu.loops.called import CalledFunction
 from hlokit.cpu.loops.element_loops import ElementLoops
 from hlokit.cpu.loops.expr import Node
-from hlokit.cpu.loops.folding import ElementReader, Folds
+from hlokit.cpu.loops.folding import ElementReader, FoldBuilder
 from hlokit.cpu.loops.recomputation import Recomputation
 from hlokit.cpu.loops.space import IterationSpace
 from hlokit.cpu.lower.leaf import Leaf, Source
@@ -37,13 +37,13 @@ class Build:
     recomputation  how often each leaf is computed
     """
 
-    def __init__(self, source: Source, arithmetic: Arithmetic, space: IterationSpace, roots: Collection[Leaf]) -> None:
+    def __init__(self, source: Source, arithmetic: NodeEmitter, space: IterationSpace, roots: Collection[Leaf]) -> None:
         self.source = source
         self.arithmetic = arithmetic
         self.expressions = arithmetic.expressions
         self.space = space
         self.roots = roots
-        self._folds = Folds(arithmetic, space, source)
+        self._folds = FoldBuilder(arithmetic, space, source)
         self._loops = ElementLoops(arithmetic, space, source, self.element)
         self.recomputation = Recomputation(arithmetic, space, source, self._folds)
         self._memo: dict[tuple[Leaf, Index, tuple[Node, ...], tuple[int, ...]], Any] = {}

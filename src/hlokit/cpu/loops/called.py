@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hlokit.cpu.loops.arithmetic import Arithmetic
+from hlokit.cpu.loops.arithmetic import NodeEmitter
 from hlokit.errors import UnsupportedError
 from hlokit.forms.affine import Index
 from hlokit.hlo.computation import Computation
@@ -19,7 +19,7 @@ from hlokit.types.shape import Shape
 class CalledFunction:
     """A called computation of scalars, by the forms of its ops."""
 
-    def __init__(self, emit: Arithmetic, computation: Computation) -> None:
+    def __init__(self, emit: NodeEmitter, computation: Computation) -> None:
         self.emit = emit
         self.computation = computation
 

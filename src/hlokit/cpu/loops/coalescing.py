@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from hlokit.cpu.loops.expr import Axis, Fold, Node, affine_of
+from hlokit.cpu.loops.expr import Fold, LoopAxis, Node, affine_of
 from hlokit.cpu.loops.nest import Store
 from hlokit.cpu.loops.substitution import nodes_of, substituted
 from hlokit.forms.affine import Affine
 
 
-def coalesced(axes: list[Axis], stores: list[Store], serial: int) -> tuple[list[Axis], list[Store], int]:
+def coalesced(axes: list[LoopAxis], stores: list[Store], serial: int) -> tuple[list[LoopAxis], list[Store], int]:
     """The axes, stores and serial axes, with as few axes as can be."""
     while True:
         nodes = nodes_of(stores)
@@ -19,12 +19,14 @@ def coalesced(axes: list[Axis], stores: list[Store], serial: int) -> tuple[list[
         if pair is None:
             return axes, stores, serial
         outer, inner = pair
-        one = Axis(inner.name, outer.extent * inner.extent, inner.bit)
+        one = LoopAxis(inner.name, outer.extent * inner.extent, inner.bit)
         stores = substituted(stores, {outer: Affine.of(0), inner: Affine.of(one)})
         axes = [one if axis is inner else axis for axis in axes if axis is not outer]
 
 
-def _pair(axes: list[Axis], stores: Sequence[Store], nodes: Sequence[Node], serial: int) -> tuple[Axis, Axis] | None:
+def _pair(
+    axes: list[LoopAxis], stores: Sequence[Store], nodes: Sequence[Node], serial: int
+) -> tuple[LoopAxis, LoopAxis] | None:
     affines = [store.place for store in stores] + [a for node in nodes if (a := affine_of(node)) is not None]
     folds: list[Fold] = [node.data for node in nodes if node.op == "fold"]
     scans = {fold.scan for fold in folds if fold.scan is not None}
@@ -43,11 +45,11 @@ def _pair(axes: list[Axis], stores: Sequence[Store], nodes: Sequence[Node], seri
     return None
 
 
-def _adjacent(axes: Sequence[Axis], outer: Axis, inner: Axis) -> bool:
+def _adjacent(axes: Sequence[LoopAxis], outer: LoopAxis, inner: LoopAxis) -> bool:
     return outer not in axes or axes.index(inner) == axes.index(outer) + 1
 
 
-def _bound_together(bound: Sequence[Axis], outer: Axis, inner: Axis) -> bool:
+def _bound_together(bound: Sequence[LoopAxis], outer: LoopAxis, inner: LoopAxis) -> bool:
     if outer not in bound and inner not in bound:
         return True
     return outer in bound and inner in bound and bound.index(inner) == bound.index(outer) + 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlokit.analysis.loops import Counter, counter, invariants
-from hlokit.cpu.loops.arithmetic import Arithmetic, parts_of
+from hlokit.cpu.loops.arithmetic import NodeEmitter, parts_of
 from hlokit.cpu.loops.expr import HOLE, Expressions, Fold, Node, affine_deps, affine_of, children, reachable
 from hlokit.cpu.loops.folding import fold_results, hole
 from hlokit.cpu.loops.space import Dimension, IterationSpace
@@ -27,7 +27,7 @@ class ElementLoops:
     _results  of each loop at an index, in these passes
     """
 
-    arithmetic: Arithmetic
+    arithmetic: NodeEmitter
     space: IterationSpace
     source: Source
     element: Callable[[Leaf, Index], Any]

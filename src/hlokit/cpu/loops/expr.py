@@ -36,7 +36,7 @@ class Buffer:
         return self.name
 
 
-class Axis(Key):
+class LoopAxis(Key):
     """A loop's counter, from 0 to extent - 1. `bit` marks it in sets of axes."""
 
     __slots__ = ("bit", "extent")
@@ -102,13 +102,13 @@ class Fold:
     ordered   the steps are a loop's passes: no other order and no other grouping means the same
     """
 
-    bound: tuple[Axis, ...]
+    bound: tuple[LoopAxis, ...]
     inits: tuple[Node, ...]
     bodies: tuple[Node, ...]
     combined: tuple[Node, ...]
     slots: tuple[tuple[int, int], ...]
     valid: Node | None = None
-    scan: Axis | None = None
+    scan: LoopAxis | None = None
     ordered: bool = False
 
 
@@ -116,7 +116,7 @@ def affine_deps(affine: Affine) -> int:
     """The axes that an affine depends on, also through run-time integers."""
     deps = 0
     for key, _ in affine.terms:
-        deps |= key.bit if isinstance(key, Axis) else key.node.deps if isinstance(key, RuntimeInt) else 0
+        deps |= key.bit if isinstance(key, LoopAxis) else key.node.deps if isinstance(key, RuntimeInt) else 0
     return deps
 
 

@@ -10,9 +10,9 @@ from math import prod
 from typing import Any
 
 from hlokit.analysis.reducers import is_semigroup, takes_any_order_of_numbers
-from hlokit.cpu.loops.arithmetic import Arithmetic, parts_of
+from hlokit.cpu.loops.arithmetic import NodeEmitter, parts_of
 from hlokit.cpu.loops.called import CalledFunction, Turned
-from hlokit.cpu.loops.expr import Axis, Expressions, Fold, Node, Pair, identity_name, index_deps
+from hlokit.cpu.loops.expr import Expressions, Fold, LoopAxis, Node, Pair, identity_name, index_deps
 from hlokit.cpu.loops.space import Dimension, IterationSpace
 from hlokit.cpu.lower.leaf import Leaf, Source
 from hlokit.cpu.lower.retries import Materialise, Turn
@@ -44,7 +44,7 @@ class ElementReader:
 
 
 @dataclass(eq=False)
-class Folds:
+class FoldBuilder:
     """Folds of one kernel over dimensions of its iteration space.
 
     bound        the axes that each fold binds whose bodies are being built; None for one that is written out
@@ -53,13 +53,13 @@ class Folds:
     _scanned     the axes along which cumulative folds go
     """
 
-    arithmetic: Arithmetic
+    arithmetic: NodeEmitter
     space: IterationSpace
     source: Source
     bound: list[int | None] = field(default_factory=list[int | None], init=False)
     inside: int = field(default=0, init=False)
     _folded_for: list[int] = field(default_factory=list[int], init=False)
-    _scanned: set[Axis] = field(default_factory=set[Axis], init=False)
+    _scanned: set[LoopAxis] = field(default_factory=set[LoopAxis], init=False)
 
     def value(self, instruction: Instruction, readers: Sequence[ElementReader], index: Index) -> Sequence[Any]:
         """The results' elements at an index."""
@@ -98,7 +98,7 @@ class Folds:
             own |= guard.deps
         self._check_columns(instruction, own)
         self._check_nesting(instruction, own)
-        bound: list[Axis] = []
+        bound: list[LoopAxis] = []
         steps: list[Affine] = []
         for d in dimensions:
             step = Affine.of(0)
@@ -166,9 +166,9 @@ class Folds:
         inits: Sequence[Any],
         bodies: Sequence[Any],
         combiner: CalledFunction | Turned,
-        bound: tuple[Axis, ...],
+        bound: tuple[LoopAxis, ...],
         valid: Node | None,
-        scan: Axis | None = None,
+        scan: LoopAxis | None = None,
     ) -> Sequence[Any]:
         emit = self.arithmetic
         results, slots = self._combining(inits, bodies, combiner)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from hlokit.cpu.loops.expr import Axis, Buffer, Fold, Node, affine_deps, affine_of, runtime_nodes
+from hlokit.cpu.loops.expr import Buffer, Fold, LoopAxis, Node, affine_deps, affine_of, runtime_nodes
 from hlokit.forms.affine import Affine
 
 BLOCK = 64
@@ -24,7 +24,7 @@ class Parted:
     size    elements of the operand in a chunk's part
     """
 
-    axis: Axis
+    axis: LoopAxis
     place: Affine
     values: tuple[Node, ...]
     guards: tuple[Node, ...]
@@ -72,11 +72,11 @@ class Loops:
     spills     costly nodes that a fold computes along the vector axis and the main loop needs again: kept in a row
     """
 
-    order: list[Axis]
+    order: list[LoopAxis]
     stores: list[Store]
     serial: int = 0
-    vector: Axis | None = None
-    folds: dict[Node, Axis | None] = field(default_factory=dict[Node, "Axis | None"])
+    vector: LoopAxis | None = None
+    folds: dict[Node, LoopAxis | None] = field(default_factory=dict[Node, "LoopAxis | None"])
     lanes: int = 1
     unroll: int = 1
     parallel: int = 0
@@ -87,13 +87,13 @@ class Loops:
     streamed: bool = False
     in_place: frozenset[Buffer] = frozenset()
     spills: list[Node] = field(default_factory=list[Node])
-    whole: tuple[list[Axis], list[Store]] | None = None
-    tile: Axis | None = None
+    whole: tuple[list[LoopAxis], list[Store]] | None = None
+    tile: LoopAxis | None = None
     rows: int = 1
     parted: Parted | None = None
-    pieces: dict[Axis, list[Span]] = field(default_factory=dict[Axis, "list[Span]"])
+    pieces: dict[LoopAxis, list[Span]] = field(default_factory=dict[LoopAxis, "list[Span]"])
 
-    def steps(self, axis: Axis) -> int:
+    def steps(self, axis: LoopAxis) -> int:
         """The trip count of its loop of the main nest: a tile axis outside the vector axis goes by blocks."""
         if axis is self.tile and self.order[-1] is not axis:
             return -(-axis.extent // BLOCK)
@@ -104,14 +104,14 @@ class Loops:
 class Nesting:
     """Where a node stands: the loops round it, outermost first, and the fold whose body it is in."""
 
-    loops: tuple[Axis, ...]
+    loops: tuple[LoopAxis, ...]
     fold: Node | None
 
 
 def places_of(loops: Loops) -> dict[Node, Nesting]:
     """For every node the loops that it has to be in."""
     found: dict[Node, Nesting] = {}
-    stack: list[tuple[Node, tuple[Axis, ...], Node | None]] = []
+    stack: list[tuple[Node, tuple[LoopAxis, ...], Node | None]] = []
     for store in reversed(loops.stores):
         for root in (*store.guards, *runtime_nodes(store.place), store.node):
             stack.append((root, tuple(loops.order), None))
@@ -143,7 +143,7 @@ def runtime_deps(affine: Affine) -> int:
     return deps
 
 
-def stride_cost(affine: Affine, axis: Axis) -> float:
+def stride_cost(affine: Affine, axis: LoopAxis) -> float:
     """The cost of 16 elements along the axis, in contiguous vectors."""
     if runtime_deps(affine) & axis.bit:
         return 16.0

@@ -7,7 +7,7 @@ from math import prod
 
 from hlokit.cpu.loops import parted, segments, tiles, vectors
 from hlokit.cpu.loops.coalescing import coalesced
-from hlokit.cpu.loops.expr import Axis, Buffer, Node
+from hlokit.cpu.loops.expr import Buffer, LoopAxis, Node
 from hlokit.cpu.loops.nest import Loops, Store
 from hlokit.cpu.loops.substitution import nodes_of
 from hlokit.cpu.loops.unrolled import unrolled
@@ -19,7 +19,7 @@ In a loop, which reads again what the pass before has written, twice as many."""
 
 
 def arrange(
-    axes: Sequence[Axis],
+    axes: Sequence[LoopAxis],
     stores: Sequence[Store],
     *,
     vector_bytes: int,
@@ -53,7 +53,7 @@ def arrange(
     return loops
 
 
-def _folds_first(order: list[Axis], nodes: Sequence[Node]) -> list[Axis]:
+def _folds_first(order: list[LoopAxis], nodes: Sequence[Node]) -> list[LoopAxis]:
     """Axes that folds depend on come first; one along which a prefix fold goes comes last."""
     needed, scanned = 0, 0
     for node in nodes:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from hlokit.cpu.loops.arithmetic import Arithmetic, parts_of
+from hlokit.cpu.loops.arithmetic import NodeEmitter, parts_of
 from hlokit.cpu.loops.expr import index_deps, reachable
-from hlokit.cpu.loops.folding import Folds
+from hlokit.cpu.loops.folding import FoldBuilder
 from hlokit.cpu.loops.space import IterationSpace
 from hlokit.cpu.lower.leaf import Leaf, Source
 from hlokit.cpu.lower.retries import Materialise, too_often
@@ -31,10 +31,10 @@ class Recomputation:
     spent    how many elements of each leaf are computed
     """
 
-    arithmetic: Arithmetic
+    arithmetic: NodeEmitter
     space: IterationSpace
     source: Source
-    folds: Folds
+    folds: FoldBuilder
     reads: dict[Leaf, set[Index]] = field(default_factory=dict[Leaf, set[Index]], init=False)
     weights: dict[Leaf, int] = field(default_factory=dict[Leaf, int], init=False)
     spent: dict[Leaf, int] = field(default_factory=dict[Leaf, int], init=False)

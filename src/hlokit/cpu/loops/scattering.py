@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from hlokit.cpu.loops.arithmetic import Arithmetic
-from hlokit.cpu.loops.expr import Axis, Node, reachable
+from hlokit.cpu.loops.arithmetic import NodeEmitter
+from hlokit.cpu.loops.expr import LoopAxis, Node, reachable
 from hlokit.forms.affine import Affine
 from hlokit.forms.primitives import cost_of
 from hlokit.forms.scatter import Scattering
 from hlokit.types import dtype as dtypes
 
 
-def keeps_apart(axis: Axis, place: Affine) -> bool:
+def keeps_apart(axis: LoopAxis, place: Affine) -> bool:
     """Whether places at different steps of the axis are never the same, wherever the rest of the index points."""
     step = place.coefficient(axis)
     rest = place - Affine.of(axis) * step
@@ -38,7 +38,7 @@ _CHEAP = ("const", "number", "range", "load", "convert")
 _CHEAPER = 6
 
 
-def joined(emit: Arithmetic, guards: Sequence[Node]) -> tuple[Node, ...]:
+def joined(emit: NodeEmitter, guards: Sequence[Node]) -> tuple[Node, ...]:
     """The same guards; 0 <= x and x <= c are one comparison without signs."""
     lower = {guard.args[0] for guard in guards if guard.op == "ge" and _limit(guard) == 0}
     both = {g.args[0] for g in guards if g.op == "le" and g.args[0] in lower and g.args[0].dtype.bits in _UNSIGNED}

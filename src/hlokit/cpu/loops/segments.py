@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
-from hlokit.cpu.loops.expr import Axis, Expressions, Node, reachable
+from hlokit.cpu.loops.expr import Expressions, LoopAxis, Node, reachable
 from hlokit.cpu.loops.nest import Loops, Span, Store
 from hlokit.cpu.loops.substitution import folded, needed
 from hlokit.forms.affine import Affine
@@ -57,7 +57,7 @@ def choose(loops: Loops, nodes: Sequence[Node]) -> float:
         return 1.0
     tests = [n for n in nodes if n.op == "range" and _axis_of(n.data[0]) is not None]
     weight = sum(1 for n in nodes if n.deps)
-    found: dict[Axis, _Cut] = {}
+    found: dict[LoopAxis, _Cut] = {}
     for axis in loops.order:
         mine = [n.data for n in tests if _axis_of(n.data[0]) is axis]
         if not mine or axis is loops.tile:
@@ -80,7 +80,7 @@ def _too_many(cuts: Collection[_Cut]) -> bool:
     return bodies > _SHORT_BODIES or (bodies > _BODIES and all(cut.nodes >= cut.bodies for cut in cuts))
 
 
-def _cut(axis: Axis, tests: Sequence[tuple[Affine, int, int]], loops: Loops, unit: int, weight: int) -> _Cut | None:
+def _cut(axis: LoopAxis, tests: Sequence[tuple[Affine, int, int]], loops: Loops, unit: int, weight: int) -> _Cut | None:
     """The long pieces of an axis, in whole units; or all pieces, which may begin and end anywhere."""
     places = _places(axis, tests)
     spans = _long(axis, places, unit)
@@ -107,14 +107,14 @@ def _weight(stores: Sequence[Store]) -> int:
     return sum(1 for n in reachable([r for s in stores for r in (s.node, *s.guards)]) if n.deps)
 
 
-def _axis_of(affine: Affine) -> Axis | None:
+def _axis_of(affine: Affine) -> LoopAxis | None:
     """The one axis that an affine depends on."""
-    if len(affine.terms) != 1 or not isinstance(affine.terms[0][0], Axis):
+    if len(affine.terms) != 1 or not isinstance(affine.terms[0][0], LoopAxis):
         return None
     return affine.terms[0][0]
 
 
-def _places(axis: Axis, tests: Sequence[tuple[Affine, int, int]]) -> list[int]:
+def _places(axis: LoopAxis, tests: Sequence[tuple[Affine, int, int]]) -> list[int]:
     """The steps at which a test changes, the axis' ends among them."""
     cuts = {0, axis.extent}
     for affine, low, high in tests:
@@ -126,7 +126,7 @@ def _places(axis: Axis, tests: Sequence[tuple[Affine, int, int]]) -> list[int]:
     return sorted(cuts)
 
 
-def _long(axis: Axis, places: Sequence[int], unit: int) -> list[Span]:
+def _long(axis: LoopAxis, places: Sequence[int], unit: int) -> list[Span]:
     """The long spans between the places, in whole units."""
     if len(places) == 2:
         return []
@@ -139,7 +139,7 @@ def _long(axis: Axis, places: Sequence[int], unit: int) -> list[Span]:
     return spans
 
 
-def within(stores: Sequence[Store], known: Mapping[Axis, Span], expressions: Expressions) -> list[Store]:
+def within(stores: Sequence[Store], known: Mapping[LoopAxis, Span], expressions: Expressions) -> list[Store]:
     """The stores where axes are known to lie in spans: tests folded away, what does not change as it was."""
     new: dict[Node, Node] = {}
     for store in stores:
@@ -152,7 +152,7 @@ def within(stores: Sequence[Store], known: Mapping[Axis, Span], expressions: Exp
     return moved
 
 
-def _know(root: Node, known: Mapping[Axis, Span], new: dict[Node, Node], expressions: Expressions) -> None:
+def _know(root: Node, known: Mapping[LoopAxis, Span], new: dict[Node, Node], expressions: Expressions) -> None:
     """Adds to `new` what a node is where axes lie in spans; what no choice that is known needs is not looked at."""
     stack = [root]
     while stack:
@@ -176,7 +176,7 @@ def _know(root: Node, known: Mapping[Axis, Span], new: dict[Node, Node], express
             new[node] = _known(node, known, new, expressions)
 
 
-def _known(node: Node, known: Mapping[Axis, Span], new: Mapping[Node, Node], expressions: Expressions) -> Node:
+def _known(node: Node, known: Mapping[LoopAxis, Span], new: Mapping[Node, Node], expressions: Expressions) -> Node:
     if node.op == "range":
         affine, low, high = node.data
         axis = _axis_of(affine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from hlokit.cpu.loops.expr import Axis
+from hlokit.cpu.loops.expr import LoopAxis
 from hlokit.forms.affine import Affine, Index
 
 
@@ -14,7 +14,7 @@ class Dimension:
     `turned`: its places are counted from the last to the first.
     """
 
-    def __init__(self, extent: int, axes: Sequence[Axis], turned: bool = False) -> None:
+    def __init__(self, extent: int, axes: Sequence[LoopAxis], turned: bool = False) -> None:
         self.extent = extent
         self.axes = tuple(axes)
         self.turned = turned
@@ -41,15 +41,15 @@ class IterationSpace:
         self.splits = splits
         self.turned = turned
         self.dimensions: list[Dimension] = []
-        self.around: Sequence[Axis] = ()
+        self.around: Sequence[LoopAxis] = ()
         self._count = 0
 
     def dimension(self, extent: int) -> Dimension:
         """A new dimension."""
         number = len(self.dimensions)
-        axes: list[Axis] = []
+        axes: list[LoopAxis] = []
         for factor in self.splits.get(number, (extent,)):
-            axes.append(Axis(f"i{self._count}", factor, 2 << self._count))
+            axes.append(LoopAxis(f"i{self._count}", factor, 2 << self._count))
             self._count += 1
         self.dimensions.append(Dimension(extent, axes, self.turned is not None and number in self.turned))
         return self.dimensions[-1]
@@ -59,10 +59,10 @@ class IterationSpace:
         return tuple(self.dimension(n).affine if n != 1 else Affine.of(0) for n in sizes)
 
     @property
-    def axes(self) -> list[Axis]:
+    def axes(self) -> list[LoopAxis]:
         """The axes of all dimensions."""
         return [axis for dimension in self.dimensions for axis in dimension.axes]
 
-    def number(self, axis: Axis) -> int:
+    def number(self, axis: LoopAxis) -> int:
         """The number of the dimension that the axis is of."""
         return next(k for k, dimension in enumerate(self.dimensions) if axis in dimension.axes)

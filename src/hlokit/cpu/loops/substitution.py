@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hlokit.cpu.loops.expr import Axis, Expressions, Fold, Node, RuntimeInt, affine_deps, reachable, runtime_nodes
+from hlokit.cpu.loops.expr import Expressions, Fold, LoopAxis, Node, RuntimeInt, affine_deps, reachable, runtime_nodes
 from hlokit.cpu.loops.nest import Store
 from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes
@@ -19,7 +19,7 @@ def nodes_of(stores: Sequence[Store]) -> list[Node]:
 
 
 def substituted(
-    stores: Sequence[Store], mapping: dict[Axis, Affine], expressions: Expressions | None = None
+    stores: Sequence[Store], mapping: dict[LoopAxis, Affine], expressions: Expressions | None = None
 ) -> list[Store]:
     """The stores with axes replaced by affines of other axes; tests that this decides are folded away."""
     expressions = expressions or Expressions()
@@ -27,7 +27,7 @@ def substituted(
     runtime: dict[RuntimeInt, RuntimeInt] = {}
     places: dict[Affine, Affine] = {}
 
-    def axis(old: Axis) -> Axis | None:
+    def axis(old: LoopAxis) -> LoopAxis | None:
         affine = mapping.get(old)
         if affine is None:
             return old
@@ -72,7 +72,7 @@ def substituted(
     return [replace(s, place=moved(s.place), node=new[s.node], guards=needed(new[g] for g in s.guards)) for s in stores]
 
 
-def _moved_bits(deps: int, mapping: dict[Axis, Affine]) -> int:
+def _moved_bits(deps: int, mapping: dict[LoopAxis, Affine]) -> int:
     for axis, affine in mapping.items():
         if deps & axis.bit:
             deps = deps & ~axis.bit | affine_deps(affine)

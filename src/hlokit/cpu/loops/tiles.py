@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from hlokit.cpu.loops.expr import Axis, Node
+from hlokit.cpu.loops.expr import LoopAxis, Node
 from hlokit.cpu.loops.nest import BLOCK, Loops, Store, runtime_deps, stride_cost
 from hlokit.forms.affine import Affine
 
@@ -21,7 +21,7 @@ def piece(size: int) -> int:
     return _PIECE // size
 
 
-def is_transposed(affine: Affine, vector_axis: Axis, tile: Axis, guards: Sequence[Node] = ()) -> bool:
+def is_transposed(affine: Affine, vector_axis: LoopAxis, tile: LoopAxis, guards: Sequence[Node] = ()) -> bool:
     """Whether a load at this place is worth a transposition."""
     if guards or runtime_deps(affine) & (vector_axis.bit | tile.bit):
         return False
@@ -39,7 +39,7 @@ def choose(loops: Loops, nodes: Sequence[Node]) -> None:
     loads = [n for n in nodes if n.op == "load"]
     stores = loops.stores
     best = _cost(loops.vector, None, loads, stores) * 0.8
-    found: tuple[Axis, Axis] | None = None
+    found: tuple[LoopAxis, LoopAxis] | None = None
     for one in loops.order:
         for two in loops.order:
             if one is two or one.extent < 4 or two.extent < 2:
@@ -66,7 +66,7 @@ def choose(loops: Loops, nodes: Sequence[Node]) -> None:
     loops.unroll = 1
 
 
-def _cost(axis: Axis | None, tile: Axis | None, loads: Sequence[Node], stores: Sequence[Store]) -> float:
+def _cost(axis: LoopAxis | None, tile: LoopAxis | None, loads: Sequence[Node], stores: Sequence[Store]) -> float:
     """The cost of a step, by its accesses."""
     if axis is None:
         return 16.0 * (len(loads) + len(stores))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from hlokit.cpu.loops.expr import Axis, Expressions, Node
+from hlokit.cpu.loops.expr import Expressions, LoopAxis, Node
 from hlokit.cpu.loops.nest import Loops, Store, places_of
 from hlokit.cpu.loops.substitution import substituted
 from hlokit.forms.affine import Affine
@@ -26,7 +26,7 @@ _WORTH = 0.75
 """The share of its cost that a kernel may keep if the axis is to be written out."""
 
 
-def unrolled(order: list[Axis], stores: list[Store], nodes: Sequence[Node]) -> tuple[list[Axis], list[Store]]:
+def unrolled(order: list[LoopAxis], stores: list[Store], nodes: Sequence[Node]) -> tuple[list[LoopAxis], list[Store]]:
     """The axes and stores with those axes written out by which the kernel costs less."""
     for axis in _candidates(order, stores, nodes):
         expressions = Expressions()
@@ -48,7 +48,7 @@ def unrolled(order: list[Axis], stores: list[Store], nodes: Sequence[Node]) -> t
     return order, stores
 
 
-def _candidates(order: Sequence[Axis], stores: Sequence[Store], nodes: Sequence[Node]) -> list[Axis]:
+def _candidates(order: Sequence[LoopAxis], stores: Sequence[Store], nodes: Sequence[Node]) -> list[LoopAxis]:
     """Short axes of the main nest along which nothing is folded."""
     if len(order) < 2 or any(n.op == "current" for n in nodes) or len(nodes) > _NODES:
         return []
@@ -69,7 +69,7 @@ def _candidates(order: Sequence[Axis], stores: Sequence[Store], nodes: Sequence[
     ]
 
 
-def _is_innermost(axis: Axis, rest: Sequence[Axis], stores: Sequence[Store]) -> bool:
+def _is_innermost(axis: LoopAxis, rest: Sequence[LoopAxis], stores: Sequence[Store]) -> bool:
     """Whether vectors along a long axis beside it take its steps in turn: they are stored side by side."""
     if axis.extent > _LONGEST_STRIDE or any(store.guards or store.place.coefficient(axis) != 1 for store in stores):
         return False
@@ -78,7 +78,7 @@ def _is_innermost(axis: Axis, rest: Sequence[Axis], stores: Sequence[Store]) -> 
     )
 
 
-def _cost(order: Sequence[Axis], stores: Sequence[Store]) -> float:
+def _cost(order: Sequence[LoopAxis], stores: Sequence[Store]) -> float:
     """The cost of all nodes in all steps of their loops."""
     return sum(
         cost_of(node.op) * prod(axis.extent for axis in place.loops)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
-from hlokit.cpu.loops.expr import Axis, Fold, Node, affine_of, children, reachable
+from hlokit.cpu.loops.expr import Fold, LoopAxis, Node, affine_of, children, reachable
 from hlokit.cpu.loops.nest import Loops, Nesting, places_of, stride_cost
 from hlokit.cpu.loops.reassociation import reassociates
 from hlokit.forms.affine import Affine
 from hlokit.forms.primitives import COSTLY, cost_of
 
-FoldAxes: TypeAlias = "Mapping[Node, Axis | None]"
+FoldAxes: TypeAlias = "Mapping[Node, LoopAxis | None]"
 """For each fold with axes of its own the one of them along which vectors go best, if any."""
 
 _LEAST_EXTENT = 4
@@ -43,7 +43,7 @@ def choose(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> None:
     loops.unroll = _unroll(loops, nodes, places, folds)
 
 
-def _candidates(loops: Loops, nodes: Sequence[Node]) -> list[Axis]:
+def _candidates(loops: Loops, nodes: Sequence[Node]) -> list[LoopAxis]:
     """The axes of the main nest, inside all serial ones, that vectors may go along."""
     last = max((k for k, a in enumerate(loops.order) if a.bit & loops.serial), default=-1)
     found = [a for a in loops.order[last + 1 :] if a.extent >= _LEAST_EXTENT]
@@ -58,10 +58,10 @@ class _Costs:
     """A kernel's accesses to memory, its operations' costs with the loops that they are in, and folds' own axes."""
 
     accesses: list[tuple[Affine, Nesting]]
-    operations: list[tuple[tuple[Axis, ...], float]]
+    operations: list[tuple[tuple[LoopAxis, ...], float]]
     own: FoldAxes
 
-    def along(self, vector: Axis | None) -> float:
+    def along(self, vector: LoopAxis | None) -> float:
         """The cost of all steps, with vectors along this axis of the main nest, else along folds' own axes."""
         inside = [axis for axis in self.own.values() if axis is not None]
         cost = 0.0
@@ -72,7 +72,7 @@ class _Costs:
             cost += prod(a.extent for a in around) * weight * (_BY_VECTORS if is_vector else 1.0)
         return cost
 
-    def _access(self, affine: Affine, place: Nesting, vector: Axis | None) -> float:
+    def _access(self, affine: Affine, place: Nesting, vector: LoopAxis | None) -> float:
         if vector is not None and vector in place.loops:
             return stride_cost(affine, vector) / 16
         axis = self.own.get(place.fold) if place.fold is not None else None
@@ -121,7 +121,7 @@ _HELD = 4
 """Vectors that a long step may hold for two steps to go at once: their chains of operations overlap."""
 
 
-def _most_held(nodes: Sequence[Node], axis: Axis | None) -> int:
+def _most_held(nodes: Sequence[Node], axis: LoopAxis | None) -> int:
     """Vectors held at a time at most, if the nodes are computed in this order; choices of constants are free."""
     if axis is None:
         return 0
@@ -174,7 +174,7 @@ def _is_long(fold: Node) -> bool:
     return prod(axis.extent for axis in fold.data.bound) >= 64
 
 
-def _own_axis(fold: Node, strict: bool) -> Axis | None:
+def _own_axis(fold: Node, strict: bool) -> LoopAxis | None:
     """The axis among its own along which vectors read what the fold needs at the least cost."""
     if strict or not reassociates(fold.data):
         return None
@@ -182,7 +182,7 @@ def _own_axis(fold: Node, strict: bool) -> Axis | None:
     roots = [*data.bodies, *((data.valid,) if data.valid is not None else ())]
     below = reachable(roots, lambda node: () if node.op == "fold" else children(node))
     inside = [n.data[1] for n in below if n.op in ("load", "current") and n.deps & ~fold.deps]
-    best: tuple[float, Axis | None] = (float("inf"), None)
+    best: tuple[float, LoopAxis | None] = (float("inf"), None)
     for axis in data.bound[-1:] if len(data.inits) > 1 else reversed(data.bound):  # each lane's steps in their order
         cost = sum(stride_cost(affine, axis) for affine in inside) * max(1.0, 16.0 / axis.extent)
         if cost < best[0]:

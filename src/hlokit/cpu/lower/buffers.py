@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hlokit.cpu.loops.expr import Buffer, Node, RuntimeInt, reachable
 from hlokit.cpu.loops.nest import Loops
 from hlokit.cpu.lower.chains import internal
-from hlokit.cpu.lower.steps import Block, ConditionalStep, CopyStep, KernelStep, RoutineStep, Step, WhileStep
+from hlokit.cpu.lower.steps import ConditionalStep, CopyStep, KernelStep, RoutineStep, Step, StepBlock, WhileStep
 from hlokit.cpu.target import ALIGNMENT
 from hlokit.forms.affine import Affine
 
@@ -72,7 +72,7 @@ class Assignment:
 
 
 def assign(
-    block: Block,
+    block: StepBlock,
     arguments: Sequence[Buffer],
     results: Sequence[Buffer],
     constants: Iterable[Buffer],
@@ -110,7 +110,7 @@ def assign(
     return found
 
 
-def _delay_counters(block: Block) -> None:
+def _delay_counters(block: StepBlock) -> None:
     """In loops, kernels that make a carry's next value come after what reads its present one, so that they may be in
     place: a counter goes up when all have seen it."""
     for step in block.steps:
@@ -166,7 +166,7 @@ class _Timer:
         self.found = found
         self.now = 0
 
-    def block(self, block: Block) -> None:
+    def block(self, block: StepBlock) -> None:
         for step in block.steps:
             self.step(step)
 
@@ -207,7 +207,7 @@ class _Timer:
         home.last = max(home.last, time)
 
 
-def _share(found: Assignment, block: Block, loop: WhileStep | None) -> None:
+def _share(found: Assignment, block: StepBlock, loop: WhileStep | None) -> None:
     """Lets a copy's source and result be one place wherever nothing reads the source afterwards, likewise what a kernel
     reads and writes at the same places."""
     chained = internal(block)
@@ -227,7 +227,7 @@ def _share(found: Assignment, block: Block, loop: WhileStep | None) -> None:
                 sharing.tried(k, step, [b for b in step.reads if step not in chained or b in chained[step]], written)
 
 
-def _outlast(found: Assignment, block: Block) -> None:
+def _outlast(found: Assignment, block: StepBlock) -> None:
     """The steps of a chain are at work together: all that they touch is in use from the first to the last."""
     for step in block.steps:
         if isinstance(step, WhileStep):
@@ -282,7 +282,7 @@ class _Sharing:
     following    of a loop's body: what has the next value of each carry
     """
 
-    def __init__(self, found: Assignment, block: Block, loop: WhileStep | None) -> None:
+    def __init__(self, found: Assignment, block: StepBlock, loop: WhileStep | None) -> None:
         self.found = found
         self.first: dict[Buffer, int] = {}
         self.last: dict[Buffer, int] = {}
@@ -393,7 +393,7 @@ def _merge(found: Assignment, source: Home, result: Home) -> None:
         found.homes[buffer] = kept
 
 
-def _make_slots(found: Assignment, block: Block) -> None:
+def _make_slots(found: Assignment, block: StepBlock) -> None:
     for step in block.steps:
         if isinstance(step, WhileStep):
             for current, following in step.carries:
@@ -454,7 +454,7 @@ def _free(gaps: list[tuple[int, int]], offset: int, size: int) -> None:
         gaps.pop(k)
 
 
-def _note_copies(found: Assignment, block: Block) -> None:
+def _note_copies(found: Assignment, block: StepBlock) -> None:
     """The reasons: arrays that are copied after all, and why; those that kernels change in place."""
     for step in block.steps:
         if isinstance(step, KernelStep):

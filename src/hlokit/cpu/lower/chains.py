@@ -6,10 +6,10 @@ from __future__ import annotations
 from math import prod
 from typing import cast
 
-from hlokit.cpu.loops.expr import Axis, Buffer, reachable
+from hlokit.cpu.loops.expr import Buffer, LoopAxis, reachable
 from hlokit.cpu.loops.nest import Loops
 from hlokit.cpu.lower.context import Context
-from hlokit.cpu.lower.steps import Block, ConditionalStep, KernelStep, RoutineStep, Step, WhileStep
+from hlokit.cpu.lower.steps import ConditionalStep, KernelStep, RoutineStep, Step, StepBlock, WhileStep
 from hlokit.forms.affine import Affine
 from hlokit.forms.contraction import Contraction, Move
 
@@ -20,7 +20,7 @@ _SLAB = (1 << 15, 1 << 21)
 """Bytes of one batch index: not so few that calls are felt, not more than a core's cache holds."""
 
 
-def link(block: Block, context: Context) -> None:
+def link(block: StepBlock, context: Context) -> None:
     """Finds the chains of the block and of the blocks in it, and makes their steps go by batch indices."""
     if context.strict:
         return
@@ -84,7 +84,7 @@ def _suits(first: RoutineStep, kernel: KernelStep, last: RoutineStep, groups: in
     return _goes_by(loops, axis, groups, made) and _reads_by_batch(last, made, groups)
 
 
-def _goes_by(loops: Loops, axis: Axis, groups: int, buffers: set[Buffer]) -> bool:
+def _goes_by(loops: Loops, axis: LoopAxis, groups: int, buffers: set[Buffer]) -> bool:
     """Whether the kernel's accesses to the buffers are, for each batch index, in that index's part."""
     nodes = reachable([root for store in loops.stores for root in (store.node, *store.guards)])
     if any(node.op == "current" or (node.op == "fold" and node.data.scan is axis) for node in nodes):
@@ -96,7 +96,7 @@ def _goes_by(loops: Loops, axis: Axis, groups: int, buffers: set[Buffer]) -> boo
     return all(_is_inside(place, axis, groups, buffer) for buffer, place in places if buffer in buffers)
 
 
-def _is_inside(place: Affine, axis: Axis, groups: int, buffer: Buffer) -> bool:
+def _is_inside(place: Affine, axis: LoopAxis, groups: int, buffer: Buffer) -> bool:
     step = place.coefficient(axis)
     rest = place - Affine.of(axis) * step
     return step * axis.extent == buffer.size and rest.low >= 0 and rest.high < step
@@ -120,7 +120,7 @@ def _reads_by_batch(last: RoutineStep, made: set[Buffer], groups: int) -> bool:
     return used
 
 
-def internal(block: Block) -> dict[Step, set[Buffer]]:
+def internal(block: StepBlock) -> dict[Step, set[Buffer]]:
     """For each step of a chain the buffers that its chain makes before it: these it may change in place."""
     found: dict[Step, set[Buffer]] = {}
     for first, loops, last in cast("list[tuple[Step, Step, Step]]", block.chains):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from hlokit.cpu.loops.arithmetic import Arithmetic
+from hlokit.cpu.loops.arithmetic import NodeEmitter
 from hlokit.cpu.loops.build import MAX_DEPTH, Build
-from hlokit.cpu.loops.expr import Axis, Buffer, Node, children, reachable
+from hlokit.cpu.loops.expr import Buffer, LoopAxis, Node, children, reachable
 from hlokit.cpu.loops.nest import Store
 from hlokit.cpu.loops.space import IterationSpace
 from hlokit.cpu.lower.chain_cuts import store_deep
@@ -36,7 +36,7 @@ class Draft:
     roots: list[Leaf]
     build: Build | None = None
     stores: list[Store] = field(default_factory=list[Store])
-    axes: list[Axis] = field(default_factory=list[Axis])
+    axes: list[LoopAxis] = field(default_factory=list[LoopAxis])
     serial: int = 0
     source: Buffer | None = None
     fills: dict[int, Draft] = field(default_factory=dict[int, "Draft"])
@@ -86,7 +86,7 @@ class Attempt:
     def start(self, roots: Sequence[Leaf], *, in_order: bool = True) -> Build:
         """A new build. `in_order`: the kernel's axes are walked from first to last."""
         context = self.leaves.context
-        arithmetic = Arithmetic(self.leaves, strict=context.strict, half=computes_half(context.target))
+        arithmetic = NodeEmitter(self.leaves, strict=context.strict, half=computes_half(context.target))
         space = IterationSpace(self.splits, None if in_order else self.turned)
         self.roots = roots
         self._build = Build(self.leaves, arithmetic, space, frozenset(roots))
@@ -98,11 +98,11 @@ class Attempt:
         assert self._build is not None
         return self._build
 
-    def turn(self, axis: Axis) -> None:
+    def turn(self, axis: LoopAxis) -> None:
         """From now on the axis's dimension is walked backwards."""
         self.turned |= {self.build.space.number(axis)}
 
-    def split(self, axis: Axis, factor: int) -> None:
+    def split(self, axis: LoopAxis, factor: int) -> None:
         """From now on the axis is two, the inner one of this extent."""
         number = self.build.space.number(axis)
         axes = self.build.space.dimensions[number].axes

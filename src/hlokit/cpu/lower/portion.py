@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hlokit.cpu.loops.expr import Buffer
 from hlokit.cpu.lower.leaf import Leaf, array_leaves
 from hlokit.cpu.lower.leaves import Leaves
-from hlokit.cpu.lower.steps import Block, ConditionalStep, KernelStep, RoutineStep, Step, WhileStep
+from hlokit.cpu.lower.steps import ConditionalStep, KernelStep, RoutineStep, Step, StepBlock, WhileStep
 from hlokit.cpu.lower.traits import leaf_count
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
@@ -38,7 +38,7 @@ class Portion:
         return [i.name for i in self.module.entry.post_order() if not isinstance(i.op, plain)]
 
 
-def portions(block: Block) -> Iterator[tuple[KernelStep | RoutineStep, Portion]]:
+def portions(block: StepBlock) -> Iterator[tuple[KernelStep | RoutineStep, Portion]]:
     """Those of all kernels and routines of a block and of what is inside it, one by one."""
     leaves = block.leaves
     assert leaves is not None
@@ -55,7 +55,7 @@ def portions(block: Block) -> Iterator[tuple[KernelStep | RoutineStep, Portion]]
             yield from portions(inner)
 
 
-def inner_blocks(step: Step) -> Sequence[Block]:
+def inner_blocks(step: Step) -> Sequence[StepBlock]:
     """The blocks of a loop or a conditional."""
     if isinstance(step, WhileStep):
         return step.condition, step.body

@@ -8,13 +8,13 @@ from hlokit.cpu.kernels.routine import PACKERS, Call
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.loops.expr import Buffer
 from hlokit.cpu.lower.context import Context
-from hlokit.cpu.lower.steps import Block, ConditionalStep, PackStep, RoutineStep, WhileStep
+from hlokit.cpu.lower.steps import ConditionalStep, PackStep, RoutineStep, StepBlock, WhileStep
 from hlokit.types import dtype as dtypes
 
 MakeCall = Callable[[RoutineStep], Call]
 
 
-def hoist(block: Block, context: Context, call: MakeCall) -> None:
+def hoist(block: StepBlock, context: Context, call: MakeCall) -> None:
     """Packs before each loop of the block, and of the blocks in it, what its products would pack in every pass."""
     for step in list(block.steps):
         if isinstance(step, ConditionalStep):

@@ -18,7 +18,16 @@ from hlokit.cpu.lower.leaves import Leaves
 from hlokit.cpu.lower.retries import NoElementLoop
 from hlokit.cpu.lower.scatters import result_buffers
 from hlokit.cpu.lower.schedule import ordered
-from hlokit.cpu.lower.steps import Block, ConditionalStep, CopyStep, HostStep, KernelStep, RoutineStep, Step, WhileStep
+from hlokit.cpu.lower.steps import (
+    ConditionalStep,
+    CopyStep,
+    HostStep,
+    KernelStep,
+    RoutineStep,
+    Step,
+    StepBlock,
+    WhileStep,
+)
 from hlokit.cpu.lower.traits import is_small_update, makes_nothing
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
@@ -30,7 +39,7 @@ from hlokit.ops.structure import Constant, Parameter
 
 def lower(
     computation: Computation, arguments: Sequence[Sequence[Buffer]], context: Context, *, is_pass: bool = False
-) -> Block:
+) -> StepBlock:
     """The steps of a computation on buffers: first which leaves lie in memory, then the kernels, then their order.
 
     arguments  for each parameter the buffers of its leaves
@@ -46,7 +55,7 @@ def lower(
             context.step_loops.add(found.loop)
 
 
-def _lowered(leaves: Leaves) -> Block:
+def _lowered(leaves: Leaves) -> StepBlock:
     results = list(leaves.of(leaves.computation.root))
     live = leaves.live()
     alone = [i for i in leaves.order if i in live and not isinstance(i.op, (Parameter, Constant))]
@@ -72,7 +81,7 @@ def _lowered(leaves: Leaves) -> Block:
     for instruction in alone:
         if instruction not in made and not makes_nothing(instruction) and not leaves.is_kernel(instruction):
             steps += _other_steps(leaves, instruction)
-    return Block(ordered(steps, leaves), tuple(leaves.stored[leaf] for leaf in results), leaves)
+    return StepBlock(ordered(steps, leaves), tuple(leaves.stored[leaf] for leaf in results), leaves)
 
 
 def _store_small_updates(leaves: Leaves) -> None:
@@ -191,7 +200,7 @@ def _while(context: Context, instruction: Instruction, reads: list[Buffer], writ
 
 def _conditional(leaves: Leaves, instruction: Instruction, reads: list[Buffer], writes: list[Buffer]) -> list[Step]:
     selector, *operands = instruction.operands
-    branches: list[Block] = []
+    branches: list[StepBlock] = []
     ((_, computations),) = instruction.called_by_role()
     for operand, computation in zip(operands, computations, strict=True):
         block = lower(computation, [[leaves.stored[leaf] for leaf in leaves.of(operand)]], leaves.context)

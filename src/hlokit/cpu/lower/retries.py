@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlokit.cpu.loops.expr import Axis
+from hlokit.cpu.loops.expr import LoopAxis
 from hlokit.cpu.lower.leaf import Leaf
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.instruction import Instruction
@@ -51,7 +51,7 @@ class Reference(Exception):
 class Split(Exception):
     """An index would be affine if this axis were two: `factor` is the extent of the inner one."""
 
-    def __init__(self, axis: Axis, factor: int) -> None:
+    def __init__(self, axis: LoopAxis, factor: int) -> None:
         super().__init__(axis.name)
         self.axis = axis
         self.factor = factor
@@ -60,7 +60,7 @@ class Split(Exception):
 class Turn(Exception):
     """A cumulative fold from the end goes along this axis: its dimension has to be walked backwards."""
 
-    def __init__(self, axis: Axis) -> None:
+    def __init__(self, axis: LoopAxis) -> None:
         super().__init__(axis.name)
         self.axis = axis
 

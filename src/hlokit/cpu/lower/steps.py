@@ -118,9 +118,9 @@ class WhileStep(Step):
     """carries: (what a pass reads, what it leaves for the next): the two change places after each. `tight`: see
     entry.is_tight."""
 
-    condition: Block
+    condition: StepBlock
     predicate: Buffer
-    body: Block
+    body: StepBlock
     carries: tuple[tuple[Buffer, Buffer], ...]
     tight: bool | None = None
 
@@ -130,11 +130,11 @@ class ConditionalStep(Step):
     """reads[0] is the selector."""
 
     selector: Instruction
-    branches: tuple[Block, ...]
+    branches: tuple[StepBlock, ...]
 
 
 @dataclass(eq=False)
-class Block:
+class StepBlock:
     """Steps in their order, and the buffers of the root's leaves. `leaves`: what knows whose they are.
     `chains`: steps one after the other that run together, one batch index at a time. `work`: see entry.work.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from hlokit.cpu.kernels.fft.axis import Axis
+from hlokit.cpu.kernels.fft.axis import TransformAxis
 from hlokit.cpu.kernels.fft.bluestein import LONGEST, write_bluestein
 from hlokit.cpu.kernels.fft.memory import load_rows, store_rows
 from hlokit.cpu.kernels.fft.phases import Phases, load_columns, store_columns, stored
@@ -37,7 +37,7 @@ def _parts(n: int) -> tuple[int, int, int] | None:
     return None
 
 
-def transform(phases: Phases, axis: Axis) -> None:
+def transform(phases: Phases, axis: TransformAxis) -> None:
     """Adds the phases of transforms along an axis."""
     sizes = split(phases.vector, axis.outer, axis.n) if axis.inner == 1 else None
     if sizes is not None:
@@ -56,7 +56,7 @@ def transform(phases: Phases, axis: Axis) -> None:
     phases.scratch = start
 
 
-def _direct(phases: Phases, axis: Axis) -> None:
+def _direct(phases: Phases, axis: TransformAxis) -> None:
     """Each lane a sequence: neighbours along inner, or whole rows."""
     n, lanes = axis.n, phases.lanes
     core = write_core(phases.module, phases.vector, n)
@@ -77,16 +77,16 @@ def _direct(phases: Phases, axis: Axis) -> None:
             store_columns(phases.columns(target, base, axis.inner, valid), n, stored(axis, done))
 
 
-def _in_parts(phases: Phases, axis: Axis, n1: int, n2: int, n3: int) -> None:
+def _in_parts(phases: Phases, axis: TransformAxis, n1: int, n2: int, n3: int) -> None:
     """x as n1 x (n2 n3): along n1, times exp(-2 pi i k1 j / n), the same within each row, and along n3."""
     between = phases.take(axis.outer * axis.n * axis.inner)
     _first_part(phases, replace(axis, target=between), n1, n2 * n3)
     if n2 > 1:
-        _first_part(phases, Axis(axis.outer * n1, n2 * n3, axis.inner, between, between), n2, n3)
+        _first_part(phases, TransformAxis(axis.outer * n1, n2 * n3, axis.inner, between, between), n2, n3)
     _last_part(phases, replace(axis, source=between, swapped=(False, axis.swapped[1])), n1, n2, n3)
 
 
-def _first_part(phases: Phases, axis: Axis, n1: int, n2: int) -> None:
+def _first_part(phases: Phases, axis: TransformAxis, n1: int, n2: int) -> None:
     """Along n1 of n1 x n2, and the twiddle factors; source and target may be the same."""
     core = write_core(phases.module, phases.vector, n1)
     # with inner == 1 the lanes are neighbours along n2, else along inner
@@ -111,7 +111,7 @@ def _first_part(phases: Phases, axis: Axis, n1: int, n2: int) -> None:
         store_columns(columns, n1, lambda k: done.load(k) * twiddles.at(tables, k))
 
 
-def _last_part(phases: Phases, axis: Axis, n1: int, n2: int, n3: int) -> None:
+def _last_part(phases: Phases, axis: TransformAxis, n1: int, n2: int, n3: int) -> None:
     """Along n3 of n1 x n2 x n3; the result is n3 x n2 x n1."""
     n, inner = axis.n, axis.inner
     core = write_core(phases.module, phases.vector, n3)

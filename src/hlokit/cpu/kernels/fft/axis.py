@@ -19,7 +19,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Axis:
+class TransformAxis:
     """Transforms along the middle of outer x n x inner complex numbers.
 
     swapped    whether real and imaginary parts are swapped in loading, and in storing: what makes the inverse of the

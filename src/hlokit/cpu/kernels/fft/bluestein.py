@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from hlokit.cpu.kernels.fft.axis import Axis, Place
+from hlokit.cpu.kernels.fft.axis import Place, TransformAxis
 from hlokit.cpu.kernels.fft.memory import load_splat
 from hlokit.cpu.kernels.fft.phases import CHUNK, Phases
 from hlokit.cpu.kernels.fft.stockham import convolution_size
@@ -30,7 +30,7 @@ class _Rows:
     length: int
 
 
-def write_bluestein(phases: Phases, axis: Axis, transform: Callable[[Phases, Axis], None]) -> None:
+def write_bluestein(phases: Phases, axis: TransformAxis, transform: Callable[[Phases, TransformAxis], None]) -> None:
     """Adds the phases of transforms along an axis; `transform` adds those along another one."""
     n, size, w = axis.n, convolution_size(axis.n, _UNIT), phases.lanes
     chirp, filters = phases.take(-(-n // w) * w), phases.take(size)
@@ -38,9 +38,9 @@ def write_bluestein(phases: Phases, axis: Axis, transform: Callable[[Phases, Axi
     source, target, between = _Rows(axis.source, n), _Rows(axis.target, n), _Rows(wide, size)
     _write_chirp(phases, n, chirp)
     _write_filter(phases, n, size, chirp, filters)
-    transform(phases, Axis(1, size, 1, filters, filters))
+    transform(phases, TransformAxis(1, size, 1, filters, filters))
     _write_product(phases, replace(axis, swapped=(axis.swapped[0], False), factor=1.0), source, between, chirp)
-    inner = Axis(axis.outer, size, axis.inner, wide, wide)
+    inner = TransformAxis(axis.outer, size, axis.inner, wide, wide)
     transform(phases, inner)
     # the parts are swapped for the way back
     _write_product(phases, replace(axis, swapped=(False, True), factor=1.0), between, between, filters)
@@ -77,7 +77,7 @@ def _valid(first: Index, count: int, lanes: int) -> Index:
     return (first.fn.index(count) - first).smax(0).smin(lanes)
 
 
-def _write_product(phases: Phases, axis: Axis, source: _Rows, target: _Rows, factors: Place) -> None:
+def _write_product(phases: Phases, axis: TransformAxis, source: _Rows, target: _Rows, factors: Place) -> None:
     """target[o][k][i] = source[o][k][i] factors[k], zeros where the source has no k."""
     count, w = min(source.length, target.length), phases.lanes
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from hlokit.cpu.kernels.fft.axis import Axis, Place
+from hlokit.cpu.kernels.fft.axis import Place, TransformAxis
 from hlokit.cpu.kernels.fft.memory import Columns, Work, complex_array, row_pointers
 from hlokit.cpu.kernels.fft.stockham import work_size
 from hlokit.cpu.kernels.routine import PHASE, Phase, chunk_bounds, each_chunk
@@ -145,6 +145,6 @@ def store_columns(columns: Columns, n: int, get: Callable[[Index], Complex]) -> 
         columns.store(loop.index, get(loop.index))
 
 
-def stored(axis: Axis, work: Work) -> Callable[[Index], Complex]:
+def stored(axis: TransformAxis, work: Work) -> Callable[[Index], Complex]:
     """The elements of a work buffer as results of the axis."""
     return lambda k: axis.stored(work.load(k))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hlokit.cpu.kernels.fft.along import transform
-from hlokit.cpu.kernels.fft.axis import Axis, Place
+from hlokit.cpu.kernels.fft.axis import Place, TransformAxis
 from hlokit.cpu.kernels.fft.memory import Work, load_real_rows, load_rows, load_splat, store_real_rows, store_rows
 from hlokit.cpu.kernels.fft.phases import Phases
 from hlokit.cpu.kernels.fft.stockham import work_size, write_core
@@ -81,7 +81,7 @@ def complex_to_real(phases: Phases, outer: int, n: int, given: int, source_place
         (_complex_to_real_whole if n % 2 else _complex_to_real_long)(phases, outer, n, given, source_place)
         return
     core = write_core(phases.module, phases.vector, half)
-    axis = Axis(outer, half, 1, source_place, RESULT, _INVERSE, 1 / phases.total)
+    axis = TransformAxis(outer, half, 1, source_place, RESULT, _INVERSE, 1 / phases.total)
     with phases.map_groups(phases.groups(outer, 1), n) as (f, group):
         work, first = phases.work(f, half), group * phases.lanes
         load_rows(phases.rows(phases.array(f, source_place), first, outer, given), n // 2 + 1, work[1])
@@ -130,14 +130,14 @@ def _unpacking_roots(phases: Phases, f: Function, n: int) -> Pointer:
 
 def _real_to_complex_long(phases: Phases, outer: int, n: int) -> None:
     half, done = n // 2, phases.take(outer * (n // 2))
-    transform(phases, Axis(outer, half, 1, OPERAND, done))
+    transform(phases, TransformAxis(outer, half, 1, OPERAND, done))
     _map_pairs(phases, outer, half, (done, half), (RESULT, half + 1), _unpacked)
 
 
 def _complex_to_real_long(phases: Phases, outer: int, n: int, given: int, source: Place) -> None:
     half, packed = n // 2, phases.take(outer * (n // 2))
     _map_pairs(phases, outer, half, (source, given), (packed, half), _repacked)
-    transform(phases, Axis(outer, half, 1, packed, RESULT, _INVERSE, 1 / phases.total))
+    transform(phases, TransformAxis(outer, half, 1, packed, RESULT, _INVERSE, 1 / phases.total))
 
 
 def _map_pairs(
@@ -186,7 +186,7 @@ def _real_to_complex_whole(phases: Phases, outer: int, n: int) -> None:
     with phases.map(outer * n) as (f, index):
         real = OPERAND.pointer(f).to(scalar)[index].load()
         _one(phases, f, wide).store(index, Complex(real, real.value(0.0)))
-    transform(phases, Axis(outer, n, 1, wide, done))
+    transform(phases, TransformAxis(outer, n, 1, wide, done))
     with phases.map(outer * count) as (f, index):
         place = index // count * n + index % count
         bits = type_of(f"i{2 * scalar.bits}")
@@ -206,7 +206,7 @@ def _complex_to_real_whole(phases: Phases, outer: int, n: int, given: int, sourc
         imag: Value = value.imag.where(in_first, -value.imag)
         alone = k.eq(back % n)
         _one(phases, f, wide).store(index, Complex(value.real, imag.value(0.0).where(alone, imag)))
-    transform(phases, Axis(outer, n, 1, wide, done, _INVERSE, 1 / phases.total))
+    transform(phases, TransformAxis(outer, n, 1, wide, done, _INVERSE, 1 / phases.total))
     with phases.map(outer * n) as (f, index):
         real = _one(phases, f, done).load(index).real
         RESULT.pointer(f).to(phases.scalar)[index].store(real)

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from hlokit.cpu.kernels.fft.axis import Axis
+from hlokit.cpu.kernels.fft.axis import TransformAxis
 from hlokit.cpu.kernels.fft.memory import Columns, Work, complex_array, load_rows, row_pointers
 from hlokit.cpu.kernels.fft.phases import Phases, load_columns, store_columns, stored
 from hlokit.cpu.kernels.fft.stockham import factors, write_core
@@ -38,7 +38,7 @@ def split(vector: Type, rows: int, n: int) -> tuple[int, int] | None:
     return best if best is not None and full(best[0]) * full(best[1]) >= _FULL else None
 
 
-def write_rows(phases: Phases, axis: Axis, sizes: tuple[int, int]) -> None:
+def write_rows(phases: Phases, axis: TransformAxis, sizes: tuple[int, int]) -> None:
     """Adds the phase of transforms along an axis of inner size 1."""
     n1, n2 = sizes
     w, n, module, vector = phases.lanes, axis.n, phases.module, phases.vector

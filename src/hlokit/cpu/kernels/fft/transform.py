@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlokit.cpu.kernels.fft.along import is_possible, transform
-from hlokit.cpu.kernels.fft.axis import Axis, Place
+from hlokit.cpu.kernels.fft.axis import Place, TransformAxis
 from hlokit.cpu.kernels.fft.phases import Phases
 from hlokit.cpu.kernels.fft.real import OPERAND, RESULT, complex_to_real, packed, real_to_complex
 from hlokit.cpu.kernels.flow import unused_name
-from hlokit.cpu.kernels.routine import KERNELS, Call, EmptyPlan, Plan, PlannedKernel, Routine
+from hlokit.cpu.kernels.routine import KERNELS, Call, EmptyPlan, PlannedKernel, Routine, RoutinePlan
 from hlokit.cpu.llvm import Module, Type, type_of
 
 
@@ -58,11 +58,11 @@ class FftPlan:
         else:
             factor = 1 / phases.total if phases.inverse and rank == 1 else 1.0
             swapped = (phases.inverse, phases.inverse)
-            transform(phases, Axis(outer, last, 1, OPERAND, RESULT, swapped, factor))
+            transform(phases, TransformAxis(outer, last, 1, OPERAND, RESULT, swapped, factor))
             _transform_axes(phases, self.result, rank - 1, RESULT, RESULT, True)
 
 
-def plan(call: Call) -> Plan | None:
+def plan(call: Call) -> RoutinePlan | None:
     """None: a length is not for it, or the order of additions is to be the reference's."""
     if call.strict:
         return None
@@ -91,7 +91,7 @@ def _transform_axes(
         factor = 1 / phases.total if phases.inverse and scaled and step == count - 1 else 1.0
         outer, inner = math.prod(sizes[:d]), math.prod(sizes[d + 1 :])
         swapped = (phases.inverse, phases.inverse)
-        transform(phases, Axis(outer, sizes[d], inner, source, target, swapped, factor))
+        transform(phases, TransformAxis(outer, sizes[d], inner, source, target, swapped, factor))
         source = target
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import subroutine
-from hlokit.cpu.kernels.linalg.panels import CHUNK_WORK, Element, Panels, up
+from hlokit.cpu.kernels.linalg.panels import CHUNK_WORK, Element, PanelShape, up
 from hlokit.cpu.kernels.routine import Phase, Routine
 from hlokit.cpu.llvm import I32, I64, POINTER, Function, Index, Module, Pointer, Value, transposed
 from hlokit.cpu.target import Target
@@ -24,7 +24,7 @@ LARGEST = 4096
 class Groups:
     """A batch of matrices in groups of lanes; `work`: vector operations of a group."""
 
-    p: Panels
+    p: PanelShape
     batch: int
     work: int
 
@@ -81,7 +81,7 @@ class Groups:
 class MatrixInLanes:
     """A real matrix of every lane: [row][column][lane]."""
 
-    p: Panels
+    p: PanelShape
     rows: int
     columns: int
 
@@ -101,24 +101,24 @@ class MatrixInLanes:
         return memory + row * self.row_bytes + column * self.p.vector_bytes
 
 
-def room(p: Panels, scalars: int) -> int:
+def room(p: PanelShape, scalars: int) -> int:
     """Bytes of so many scalars of every lane, as whole vectors of each lane's."""
     return up(scalars, p.lanes) * p.vector_bytes
 
 
-def are_worth_it(p: Panels, batch: int, elements: int, largest: int = LARGEST) -> bool:
+def are_worth_it(p: PanelShape, batch: int, elements: int, largest: int = LARGEST) -> bool:
     """True if there are enough matrices, and small ones."""
     return elements <= largest and batch >= max(2, p.lanes // 2)
 
 
-def block_of(p: Panels, target: Target) -> int:
+def block_of(p: PanelShape, target: Target) -> int:
     """Rows and columns of a block of elements that fits the registers."""
     if target.vector_bytes == 64 or target.arch == "aarch64":
         return 4 if p.parts == 1 else 3
     return 3 if p.parts == 1 else 2
 
 
-def load(place: Pointer, p: Panels) -> Element:
+def load(place: Pointer, p: PanelShape) -> Element:
     """An element of every lane's matrix."""
     return p.load(place, p.lanes)
 
@@ -130,7 +130,7 @@ def note_first(info: Pointer, failed: Value, order: Value) -> None:
     info.store((failed & unset).select(order, before))
 
 
-def _transpose(module: Module, p: Panels, into: bool) -> str:
+def _transpose(module: Module, p: PanelShape, into: bool) -> str:
     """The function (memory, array, bytes, first, last, scalars)."""
     name = f"lanes_{'in' if into else 'out'}_{p.dtype.real.name}_{p.lanes}"
     if name in module.functions:
@@ -156,7 +156,7 @@ def _transpose(module: Module, p: Panels, into: bool) -> str:
     return module.end(f)
 
 
-def _square(module: Module, p: Panels) -> str:
+def _square(module: Module, p: PanelShape) -> str:
     """The function (from, from_offset, to, to_offset): vectors that many bytes from pointers, transposed."""
     name = f"lanes_square_{p.dtype.real.name}_{p.lanes}"
     if name in module.functions:

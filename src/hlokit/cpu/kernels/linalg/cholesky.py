@@ -16,7 +16,7 @@ from hlokit.cpu.kernels.linalg.factored import INFO, Factored
 from hlokit.cpu.kernels.linalg.panel_copy import copy
 from hlokit.cpu.kernels.linalg.panels import (
     Element,
-    Panels,
+    PanelShape,
     multiply_subtract,
     note_pivot,
     panel_rows,
@@ -27,7 +27,7 @@ from hlokit.cpu.kernels.linalg.panels import (
     up,
 )
 from hlokit.cpu.kernels.linalg.stepped import HEAD, Part, Parts, Stepped
-from hlokit.cpu.kernels.routine import KERNELS, Call, EmptyPlan, Plan, PlannedKernel, Routine
+from hlokit.cpu.kernels.routine import KERNELS, Call, EmptyPlan, PlannedKernel, Routine, RoutinePlan
 from hlokit.cpu.llvm import I32, I64, POINTER, Index, Module, Pointer
 from hlokit.cpu.target import Target
 from hlokit.ops.linalg import Cholesky
@@ -35,7 +35,7 @@ from hlokit.ops.linalg import Cholesky
 TYPES = ("f32", "f64", "c64", "c128")
 
 
-def plan(call: Call) -> Plan | None:
+def plan(call: Call) -> RoutinePlan | None:
     """For f32, f64, c64 and c128."""
     op = call.op
     assert isinstance(op, Cholesky)
@@ -48,7 +48,7 @@ def plan(call: Call) -> Plan | None:
 KERNELS["cholesky"] = PlannedKernel(plan)
 
 
-def plan_of(s: Factored, target: Target) -> Plan:
+def plan_of(s: Factored, target: Target) -> RoutinePlan:
     """The plan for a batch. The table: operand, result, (info,) scratch."""
     if not s.batch * s.size:
         return InfoAlone(f"cholesky_nothing_{s.name}", INFO, s.batch) if s.info else EmptyPlan()
@@ -60,7 +60,7 @@ class CholeskyPlan:
     """Factorization by stripes. Scratch of a matrix: info, then reciprocals, then stripes as far as their diagonals."""
 
     s: Factored
-    p: Panels
+    p: PanelShape
 
     def write(self, module: Module) -> Routine:
         s = self.s
@@ -155,7 +155,7 @@ def _step(plan: CholeskyPlan, module: Module) -> str:
     return module.end(f)
 
 
-def _diagonal(p: Panels, module: Module) -> str:
+def _diagonal(p: PanelShape, module: Module) -> str:
     factor = _factor(p, module)
 
     def finish(rows: Pointer, triangle: Pointer, reciprocals: Pointer, info: Pointer, row: Index) -> None:
@@ -164,7 +164,7 @@ def _diagonal(p: Panels, module: Module) -> str:
     return panel_rows(module, p, f"panel_factor_{p.name}", finish, conjugate=True)
 
 
-def _factor(p: Panels, module: Module) -> str:
+def _factor(p: PanelShape, module: Module) -> str:
     """The function (c, t, r, info, row): c[rows][width] becomes rows of u; t is its diagonal's place.
 
     What stands left of the diagonal is never read. info gets the number, from 1, of the first pivot not positive.
@@ -199,7 +199,7 @@ def _factor(p: Panels, module: Module) -> str:
     return module.end(f)
 
 
-def _store(p: Panels, elements: list[Element], places: list[Pointer]) -> None:
+def _store(p: PanelShape, elements: list[Element], places: list[Pointer]) -> None:
     for element, place in zip(elements, places, strict=True):
         store(element, place, p.width)
 

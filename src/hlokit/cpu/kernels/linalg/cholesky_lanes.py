@@ -13,7 +13,7 @@ from hlokit.cpu.kernels.linalg.batch_lanes import Groups, are_worth_it, block_of
 from hlokit.cpu.kernels.linalg.factored import INFO, Factored
 from hlokit.cpu.kernels.linalg.panels import (
     Element,
-    Panels,
+    PanelShape,
     flat,
     grouped,
     multiply_subtract,
@@ -37,7 +37,7 @@ class CholeskyLanesPlan:
     """Scratch of a chunk: the group's elements, the diagonal's reciprocals, info of every lane."""
 
     s: Factored
-    p: Panels
+    p: PanelShape
     block: int
 
     def write(self, module: Module) -> Routine:

@@ -17,7 +17,7 @@ from hlokit.cpu.kernels.linalg.factored import Factored
 from hlokit.cpu.kernels.linalg.panels import Items, up
 from hlokit.cpu.kernels.linalg.stripes import Matrix
 from hlokit.cpu.kernels.linalg.system import system_of
-from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Plan, PlannedKernel, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, PlannedKernel, Routine, RoutinePlan
 from hlokit.cpu.llvm import (
     I8,
     I32,
@@ -87,7 +87,7 @@ def lapack_symbols(text: str) -> dict[str, int]:
     return lapack_addresses(lapack_names(text))
 
 
-def plan(call: Call) -> Plan | None:
+def plan(call: Call) -> RoutinePlan | None:
     """For a `lapack_?NAME_ffi` custom-call. The table: operands, results, scratch.
 
     None for shapes or attributes that do not fit the routine (the handler in Python says what is wrong), for geev,

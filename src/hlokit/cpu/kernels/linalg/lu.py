@@ -14,7 +14,7 @@ from hlokit.cpu.kernels.linalg.empty import InfoAlone
 from hlokit.cpu.kernels.linalg.panels import by_groups, multiply_subtract, note_pivot, rank_update, substitution
 from hlokit.cpu.kernels.linalg.stepped import Part, Parts, Stepped
 from hlokit.cpu.kernels.linalg.stripes import Matrix, Rows, Stripes, masked, pivot_factors
-from hlokit.cpu.kernels.routine import Plan, Routine
+from hlokit.cpu.kernels.routine import Routine, RoutinePlan
 from hlokit.cpu.llvm import I32, I64, POINTER, Index, Module, Pointer, Value
 from hlokit.cpu.target import Target
 
@@ -24,7 +24,7 @@ _COLUMNS = (4, 1)
 """Columns that are changed together: so many while there are as many, then one by one."""
 
 
-def plan_of(m: Matrix, target: Target) -> Plan:
+def plan_of(m: Matrix, target: Target) -> RoutinePlan:
     """The plan for a batch. The table: operand, result, pivots, info, scratch."""
     if not m.batch * m.least:
         return InfoAlone(f"lu_nothing_{m.name}", INFO, m.batch)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.batch_lanes import Groups, MatrixInLanes, are_worth_it, note_first
-from hlokit.cpu.kernels.linalg.panels import Panels, by_groups, multiply_subtract, panels_for
+from hlokit.cpu.kernels.linalg.panels import PanelShape, by_groups, multiply_subtract, panels_for
 from hlokit.cpu.kernels.linalg.stripes import Matrix, pivot_factors
 from hlokit.cpu.kernels.routine import PHASE, Routine
 from hlokit.cpu.llvm import POINTER, Function, Index, Module, Pointer, Type, Value
@@ -29,7 +29,7 @@ class LuLanesPlan:
     """Scratch of a chunk: the group's elements, pivots as integers of the elements' width, info of every lane."""
 
     s: Matrix
-    p: Panels
+    p: PanelShape
 
     def write(self, module: Module) -> Routine:
         return self.groups.routine(_phase(self, module), self.scratch)

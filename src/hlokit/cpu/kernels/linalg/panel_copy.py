@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import subroutine
-from hlokit.cpu.kernels.linalg.panels import Panels
+from hlokit.cpu.kernels.linalg.panels import PanelShape
 from hlokit.cpu.llvm import I64, NOALIAS, POINTER, Index, Module, Pointer, Value, transposed
 
 
@@ -22,7 +22,7 @@ class Strides:
         return f"{self.major}_{self.minor}{'_conj' if self.conjugate else ''}".replace("-", "m")
 
 
-def copy(module: Module, p: Panels, minor_size: int, s: Strides, into: bool) -> str:
+def copy(module: Module, p: PanelShape, minor_size: int, s: Strides, into: bool) -> str:
     """The function (packed, array, majors, minors): copies elements [major][minor] between the two.
 
     packed   [major][component][minor_size]; into: array to packed, else packed to array
@@ -62,7 +62,7 @@ def copy(module: Module, p: Panels, minor_size: int, s: Strides, into: bool) -> 
     return module.end(f)
 
 
-def first_lanes(count: Index, p: Panels) -> Value:
+def first_lanes(count: Index, p: PanelShape) -> Value:
     """The mask of the first `count` lanes."""
     numbers = p.vector.like("i32")
     return count.fn.lane_numbers(numbers) < count.trunc(32).splat(p.lanes)
@@ -72,7 +72,7 @@ def first_lanes(count: Index, p: Panels) -> Value:
 class _Copy:
     """Writes the steps of a copy."""
 
-    p: Panels
+    p: PanelShape
     minor_size: int
     s: Strides
     into: bool
@@ -117,7 +117,7 @@ class _Copy:
         source.fn.call(_transpose(module, p), target, target_step, source, source_step)
 
 
-def _transpose(module: Module, p: Panels) -> str:
+def _transpose(module: Module, p: PanelShape) -> str:
     """The function (target, target_step, source, source_step) that transposes a square of vectors; steps in bytes."""
     name = f"panel_transpose_{p.dtype.name}_{p.lanes}"
     if name in module.functions:

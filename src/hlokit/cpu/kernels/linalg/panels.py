@@ -40,7 +40,7 @@ Element: TypeAlias = list[Value]
 
 
 @dataclass(frozen=True)
-class Panels:
+class PanelShape:
     """The geometry of one kind of panels.
 
     rows     rows of X in registers at a time
@@ -122,7 +122,7 @@ class Panels:
             store(element, row[v * self.lanes], self.width)
 
 
-def panels_for(dtype: DType, target: Target) -> Panels:
+def panels_for(dtype: DType, target: Target) -> PanelShape:
     """The shape that fills the machine's registers: the width of a stripe is a multiple of `rows`."""
     lanes = target.vector_bytes // (dtype.real.bits // 8)
     many = target.vector_bytes == 64
@@ -132,7 +132,7 @@ def panels_for(dtype: DType, target: Target) -> Panels:
         rows, vectors = (4 if many else 2), 2
     else:
         rows, vectors = (8 if many else 4), 3
-    return Panels(dtype, lanes, rows, vectors, vectors * lanes // rows)
+    return PanelShape(dtype, lanes, rows, vectors, vectors * lanes // rows)
 
 
 def up(size: int, multiple: int) -> int:
@@ -186,7 +186,7 @@ def grouped(values: Sequence[T], size: int) -> list[list[T]]:
 # -- stripes
 
 
-def rank_update(module: Module, p: Panels, conjugate: bool = False) -> str:
+def rank_update(module: Module, p: PanelShape, conjugate: bool = False) -> str:
     """The function (c, a, b, count): c[rows][width] -= a[count][rows]^T b[count][width].
 
     a is at its first row in a panel, b and c in stripes; conjugate: a's conjugate.
@@ -211,7 +211,7 @@ def rank_update(module: Module, p: Panels, conjugate: bool = False) -> str:
     return module.end(f)
 
 
-def substitution(module: Module, p: Panels, unit: bool, conjugate: bool = False) -> str:
+def substitution(module: Module, p: PanelShape, unit: bool, conjugate: bool = False) -> str:
     """The function (c, a, r, first): forward substitution, c[rows][width] becomes x, l x = c.
 
     l's triangle is at a, its reciprocals at r. `first`: of each row's vectors, those from this one on.
@@ -238,7 +238,7 @@ def substitution(module: Module, p: Panels, unit: bool, conjugate: bool = False)
 
 def blocked_update(
     update: str,
-    p: Panels,
+    p: PanelShape,
     c: Pointer,
     rows: Index | int,
     a: tuple[Pointer, int],
@@ -262,7 +262,7 @@ Finish: TypeAlias = Callable[[Pointer, Pointer, Pointer, Pointer, Index], None]
 """finish(rows of the stripe, triangle in the panel, reciprocals, info, row number): ends a group of rows."""
 
 
-def panel_rows(module: Module, p: Panels, name: str, finish: Finish, conjugate: bool = False) -> str:
+def panel_rows(module: Module, p: PanelShape, name: str, finish: Finish, conjugate: bool = False) -> str:
     """The function (x, a, r, info, first): the stripe x's rows of the panel a, from row `first` on.
 
     x's rows above are solved already; a begins with the panel's column 0, r with row 0's reciprocal.

@@ -10,7 +10,7 @@ from hlokit.cpu.kernels.linalg.panels import by_groups, multiply_subtract
 from hlokit.cpu.kernels.linalg.reflectors import Householder, Reflecting, householder
 from hlokit.cpu.kernels.linalg.stepped import Part, Parts, Stepped
 from hlokit.cpu.kernels.linalg.stripes import Matrix, Rows, masked
-from hlokit.cpu.kernels.routine import EmptyPlan, Plan, Routine
+from hlokit.cpu.kernels.routine import EmptyPlan, Routine, RoutinePlan
 from hlokit.cpu.llvm import I64, POINTER, Index, Module, Pointer, Value
 from hlokit.cpu.target import Target
 
@@ -20,7 +20,7 @@ _COLUMNS = (8, 2, 1)
 """Columns that are changed together: so many while there are as many, then fewer."""
 
 
-def plan_of(m: Matrix, target: Target) -> Plan:
+def plan_of(m: Matrix, target: Target) -> RoutinePlan:
     """The plan for a batch. The table: operand, result (r, v below its diagonal), factors of reflectors, scratch."""
     if not m.batch * m.least:
         return EmptyPlan()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.batch_lanes import Groups, MatrixInLanes, are_worth_it, room
-from hlokit.cpu.kernels.linalg.panels import Panels, by_groups, multiply_subtract, panels_for
+from hlokit.cpu.kernels.linalg.panels import PanelShape, by_groups, multiply_subtract, panels_for
 from hlokit.cpu.kernels.linalg.reflectors import householder
 from hlokit.cpu.kernels.linalg.stripes import Matrix
 from hlokit.cpu.kernels.routine import PHASE, Routine
@@ -46,7 +46,7 @@ class QrLanesPlan:
     kind: str
     m: Matrix
     steps: int
-    p: Panels
+    p: PanelShape
 
     def write(self, module: Module) -> Routine:
         return self.groups.routine(_phase(self, module), self.scratch)

@@ -10,7 +10,7 @@ from hlokit.cpu.kernels.linalg.qr import reflect, work_of
 from hlokit.cpu.kernels.linalg.reflectors import Reflecting
 from hlokit.cpu.kernels.linalg.stepped import Part, Parts, Stepped
 from hlokit.cpu.kernels.linalg.stripes import Matrix, Rows, masked
-from hlokit.cpu.kernels.routine import EmptyPlan, Plan, Routine
+from hlokit.cpu.kernels.routine import EmptyPlan, Routine, RoutinePlan
 from hlokit.cpu.llvm import POINTER, Index, Module, Pointer, Value
 from hlokit.cpu.target import Target
 
@@ -35,7 +35,7 @@ class _Product(Reflecting):
         return self.spare(f, number) + self.column_bytes
 
 
-def plan_of(m: Matrix, reflectors: int, target: Target) -> Plan:
+def plan_of(m: Matrix, reflectors: int, target: Target) -> RoutinePlan:
     """The plan for a batch. The table: operand (v below its diagonal), the reflectors' factors, result, scratch."""
     if not m.batch * m.least:
         return EmptyPlan()

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.panel_copy import Strides, copy
-from hlokit.cpu.kernels.linalg.panels import Panels, panels_for, up
+from hlokit.cpu.kernels.linalg.panels import PanelShape, panels_for, up
 from hlokit.cpu.kernels.linalg.stepped import HEAD, Part
 from hlokit.cpu.llvm import I1, POINTER, Index, LaneMask, Module, Pointer, Value, transposed
 from hlokit.cpu.target import Target
@@ -50,7 +50,7 @@ class Matrix:
         return f"{self.dtype.name}_{self.batch}_{self.rows}_{self.columns}"
 
 
-def tall_as(p: Panels, rows: int) -> Panels:
+def tall_as(p: PanelShape, rows: int) -> PanelShape:
     """A panel as high as a column: of an odd number of lines, so that columns meet in few sets of the cache."""
     lines = -(-rows * p.bytes // _LINE) | 1
     return replace(p, blocks=lines * _LINE // p.bytes // p.rows)
@@ -72,14 +72,14 @@ class Stripes:
     steps: int
 
     @cached_property
-    def p(self) -> Panels:
+    def p(self) -> PanelShape:
         full = panels_for(self.m.dtype, self.target)
         together = max(1, full.rows // full.lanes)
         vectors = min(full.vectors, up(-(-self.m.columns // full.lanes), together))
         return replace(full, vectors=vectors, blocks=vectors * full.lanes // full.rows)
 
     @cached_property
-    def tall(self) -> Panels:
+    def tall(self) -> PanelShape:
         """The panel that columns make."""
         return tall_as(self.p, self.m.rows)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.batch_lanes import Groups, are_worth_it, block_of, load, room
 from hlokit.cpu.kernels.linalg.panels import (
-    Panels,
+    PanelShape,
     flat,
     grouped,
     multiply_subtract,
@@ -34,7 +34,7 @@ class TriangularLanesPlan:
     """Scratch of a chunk: the triangles' elements, the right sides' elements, the diagonal's scaled reciprocals."""
 
     s: System
-    p: Panels
+    p: PanelShape
     block: int
 
     def write(self, module: Module) -> Routine:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.linalg import triangular_lanes
 from hlokit.cpu.kernels.linalg.panel_copy import copy
-from hlokit.cpu.kernels.linalg.panels import Items, Panels, panel_rows, panels_for, store, substitution, up
+from hlokit.cpu.kernels.linalg.panels import Items, PanelShape, panel_rows, panels_for, store, substitution, up
 from hlokit.cpu.kernels.linalg.system import System, scaled_reciprocal, system_of
-from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, EmptyPlan, Phase, Plan, PlannedKernel, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, EmptyPlan, Phase, PlannedKernel, Routine, RoutinePlan
 from hlokit.cpu.llvm import I1, Function, Index, Module, Pointer
 from hlokit.cpu.target import Target
 from hlokit.ops.linalg import TriangularSolve
@@ -24,7 +24,7 @@ _TOGETHER, _GROUPS = 2, 6
 TYPES = ("f32", "f64", "c64", "c128")
 
 
-def plan(call: Call) -> Plan | None:
+def plan(call: Call) -> RoutinePlan | None:
     """For f32, f64, c64 and c128."""
     op = call.op
     assert isinstance(op, TriangularSolve)
@@ -38,7 +38,7 @@ def plan(call: Call) -> Plan | None:
 KERNELS["triangular-solve"] = PlannedKernel(plan)
 
 
-def plan_of(s: System, target: Target) -> Plan:
+def plan_of(s: System, target: Target) -> RoutinePlan:
     """The plan for a batch of systems. The table: a, b, x, scratch."""
     if not s.batch * s.size * s.columns:
         return EmptyPlan()
@@ -56,7 +56,7 @@ class TriangularPlan:
     reciprocals, its stripes."""
 
     s: System
-    p: Panels
+    p: PanelShape
 
     def write(self, module: Module) -> Routine:
         pack, solve = _pack(self, module), _solve(self, module)
@@ -155,7 +155,7 @@ def _pack(plan: TriangularPlan, module: Module) -> str:
     return module.end(f, exported=True)
 
 
-def _reciprocals(p: Panels, triangle: Pointer, target: Pointer, rows: Index) -> None:
+def _reciprocals(p: PanelShape, triangle: Pointer, target: Pointer, rows: Index) -> None:
     """Those of a panel's diagonal, with their scales."""
     f = target.fn
     with f.loop(0, rows) as row:

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.panel_copy import Strides, copy
-from hlokit.cpu.kernels.linalg.panels import Panels, flat, rank_update, up
+from hlokit.cpu.kernels.linalg.panels import PanelShape, flat, rank_update, up
 from hlokit.cpu.kernels.linalg.qr import reflector
 from hlokit.cpu.kernels.linalg.reflectors import Reflecting
 from hlokit.cpu.kernels.linalg.stepped import Part
@@ -35,7 +35,7 @@ class Tridiagonal(Reflecting):
     lower: bool = True
 
     @cached_property
-    def tall(self) -> Panels:
+    def tall(self) -> PanelShape:
         return tall_as(self.p, max(self.count * self.p.width, self.m.rows + 2 * self.p.rows))
 
     @property

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hlokit.cpu.kernels.sort.comparators import Key, KeyOrder
-from hlokit.cpu.kernels.sort.lines import Lines
+from hlokit.cpu.kernels.sort.comparators import KeyOrder, SortKey
+from hlokit.cpu.kernels.sort.lines import SortedLines
 from hlokit.cpu.llvm import Function, Index, Pointer, Type, Value, While, type_of
 
 
 @dataclass(frozen=True)
-class KeyedLines(Lines):
+class KeyedLines(SortedLines):
     """Lines that are sorted by keys: those of an element make one unsigned integer of `bits` bits, 32 or 64."""
 
     order: KeyOrder
@@ -32,7 +32,7 @@ class KeyedLines(Lines):
         return type_of(f"i{self.bits}")
 
     @cached_property
-    def only(self) -> Key | None:
+    def only(self) -> SortKey | None:
         """The key, if its operand's elements can be made from it, but for zeros and NaNs that have one key."""
         key = self.order.keys[0]
         whole = len(self.order.keys) == 1 and key.component is None and not key.map.is_table
@@ -47,13 +47,13 @@ class KeyedLines(Lines):
 
     def combined(
         self, elements: Sequence[Pointer], bits: int, inside: Value | None = None
-    ) -> tuple[Value, dict[Key, Value]]:
+    ) -> tuple[Value, dict[SortKey, Value]]:
         """(the combined keys as integers of `bits` bits, the parts of elements that each key is of).
 
         elements   an element of each operand; with a mask so many from there on
         """
         total: Value | None = None
-        parts: dict[Key, Value] = {}
+        parts: dict[SortKey, Value] = {}
         for key in self.order.keys:
             first = elements[key.operand] + (key.component or 0) * (key.map.bits // 8)
             parts[key] = load_lanes(first.to(type_of(f"i{key.map.bits}")), inside)

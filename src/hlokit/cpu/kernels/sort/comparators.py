@@ -14,7 +14,7 @@ from hlokit.ops.structure import Constant, Parameter
 
 
 @dataclass(frozen=True)
-class Key:
+class SortKey:
     """An operand, or a component of a complex one (0 or 1; else None), and how its elements are ordered."""
 
     operand: int
@@ -26,7 +26,7 @@ class Key:
 class KeyOrder:
     """The keys, the most important one first."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[SortKey, ...]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def recognise(computation: Computation) -> KeyOrder | None:
 
     Floats are compared in the total order, or as numbers; JAX makes zeros and NaNs equal before the total order.
     """
-    keys: list[Key] = []
+    keys: list[SortKey] = []
     rest: Instruction | None = computation.root
     while rest is not None:
         this, rest = _first_key(rest)
@@ -80,7 +80,7 @@ def _are_of_one_key(first: Instruction, equal: Instruction) -> bool:
     return None not in sides and same in (sides, sides[::-1]) and _is_total(first) == _is_total(equal)
 
 
-def _key(compare: Instruction) -> Key | None:
+def _key(compare: Instruction) -> SortKey | None:
     if not isinstance(compare.op, Compare) or compare.op.direction not in ("LT", "GT"):
         return None
     left, right = (_side(o) for o in compare.operands)
@@ -91,7 +91,7 @@ def _key(compare: Instruction) -> Key | None:
     dtype = compare.operands[0].shape.dtype
     numbers = dtype.is_floating and (left.canonical or not total)
     nan_last = numbers and not total  # such a comparator says nothing of NaNs; the reference puts them last
-    return Key(left.parameter // 2, left.component, KeyMap(dtype, descending, numbers, nan_last))
+    return SortKey(left.parameter // 2, left.component, KeyMap(dtype, descending, numbers, nan_last))
 
 
 def _is_total(compare: Instruction) -> bool:

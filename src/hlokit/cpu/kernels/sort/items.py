@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlokit.cpu.kernels.sort.combined import KeyedLines, load_lanes
-from hlokit.cpu.kernels.sort.comparators import Key
+from hlokit.cpu.kernels.sort.comparators import SortKey
 from hlokit.cpu.kernels.sort.vector import VectorSort
 from hlokit.cpu.llvm import I64, POINTER, Function, IfElse, Index, Module, Pointer, Type, Value, type_of
 
@@ -78,9 +78,9 @@ class LineItems:
     # -- items from elements
 
     @cached_property
-    def _keys_of(self) -> dict[int, tuple[Key, int]]:
+    def _keys_of(self) -> dict[int, tuple[SortKey, int]]:
         """The key of each operand that can be made from items, and the bits of the item below it."""
-        below, found = self._number_bits, dict[int, tuple[Key, int]]()
+        below, found = self._number_bits, dict[int, tuple[SortKey, int]]()
         for key in reversed(self.data.order.keys):
             if key.component is None and not key.map.is_table:
                 found[key.operand] = key, below

@@ -11,7 +11,7 @@ from hlokit.cpu.llvm import Function, Index, Pointer
 
 
 @dataclass(frozen=True)
-class Lines:
+class SortedLines:
     """`outer` x `size` x `inner` elements to be sorted along the middle, of all operands alike."""
 
     elements: tuple[Element, ...]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, chunk_bounds, each_chunk
-from hlokit.cpu.kernels.sort.lines import Lines, copy, lines_per_chunk, moved, part
+from hlokit.cpu.kernels.sort.lines import SortedLines, copy, lines_per_chunk, moved, part
 from hlokit.cpu.llvm import I1, I64, POINTER, Function, Index, Module, Pointer, Type, Value, While
 
 _RUN = 16  # elements of a run that is sorted by insertion
@@ -21,7 +21,7 @@ _CHUNK = 2048  # elements that make a chunk worth its start
 
 
 @dataclass(frozen=True)
-class MergeSort(Lines):
+class MergeSort(SortedLines):
     """A sort of lines by a comparator.
 
     comparator  LLVM function of two elements of each operand: whether the first goes before the second

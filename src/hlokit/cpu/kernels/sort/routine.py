@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import Element, unused_name
-from hlokit.cpu.kernels.routine import KERNELS, Call, EmptyPlan, Plan, PlannedKernel, Routine
+from hlokit.cpu.kernels.routine import KERNELS, Call, EmptyPlan, PlannedKernel, Routine, RoutinePlan
 from hlokit.cpu.kernels.sort.combined import KeyedLines
 from hlokit.cpu.kernels.sort.comparators import recognise
-from hlokit.cpu.kernels.sort.lines import Lines
+from hlokit.cpu.kernels.sort.lines import SortedLines
 from hlokit.cpu.kernels.sort.merge import MergeSort
 from hlokit.cpu.kernels.sort.quick import fits, quick_sort
 from hlokit.cpu.kernels.sort.radix import RadixSort
@@ -34,7 +34,7 @@ class SortPlan:
     """
 
     algorithm: str
-    lines: Lines
+    lines: SortedLines
     comparator: str
     target: Target
 
@@ -49,7 +49,7 @@ class SortPlan:
         return RadixSort(name, lines, module).write()
 
 
-def plan(call: Call) -> Plan:
+def plan(call: Call) -> RoutinePlan:
     """Any operands, dimension and comparator; the order of equal elements is kept.
 
     Results may not lie where operands do. Without `computations` no order is recognised.
@@ -66,7 +66,7 @@ def plan(call: Call) -> Plan:
         data = KeyedLines(elements, outer, size, inner, order)
         if data.key_bits <= 64:
             return SortPlan(_algorithm(data, call.target), data, "", call.target)
-    return SortPlan("merge", Lines(elements, outer, size, inner), call.functions["to_apply"], call.target)
+    return SortPlan("merge", SortedLines(elements, outer, size, inner), call.functions["to_apply"], call.target)
 
 
 def _algorithm(data: KeyedLines, target: Target) -> str:

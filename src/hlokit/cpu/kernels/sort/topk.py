@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlokit.cpu.kernels.flow import Element, unused_name
-from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, EmptyPlan, Phase, Plan, PlannedKernel, Routine, each_chunk
+from hlokit.cpu.kernels.routine import (
+    KERNELS,
+    PHASE,
+    Call,
+    EmptyPlan,
+    Phase,
+    PlannedKernel,
+    Routine,
+    RoutinePlan,
+    each_chunk,
+)
 from hlokit.cpu.kernels.sort.combined import KeyedLines
 from hlokit.cpu.kernels.sort.keys import KeyMap
 from hlokit.cpu.kernels.sort.lines import lines_per_chunk, part
@@ -40,7 +50,7 @@ class TopKPlan:
         return _HeapSelection(name, module, self.keys, self.lines, self.size, self.count).write()
 
 
-def plan(call: Call) -> Plan | None:
+def plan(call: Call) -> RoutinePlan | None:
     """A heap for each line, or for segments of long ones, whose heaps are then merged; if they are large, selection."""
     size, count = call.operands[0].dimensions[-1], call.results[0].dimensions[-1]
     lines = call.operands[0].size // size if size else 0

@@ -9,7 +9,7 @@ from functools import cached_property
 from hlokit.cpu.kernels.flow import Element
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, each_chunk
 from hlokit.cpu.kernels.sort.combined import KeyedLines
-from hlokit.cpu.kernels.sort.comparators import Key, KeyOrder
+from hlokit.cpu.kernels.sort.comparators import KeyOrder, SortKey
 from hlokit.cpu.kernels.sort.items import LineItems, number_bits
 from hlokit.cpu.kernels.sort.keys import KeyMap
 from hlokit.cpu.kernels.sort.lines import lines_per_chunk, part
@@ -25,7 +25,7 @@ _CHUNK = 4096  # elements of small lines that make a chunk
 def selected_lines(keys: KeyMap, sizes: tuple[int, int, int], target: Target) -> KeyedLines | None:
     """The lines to select from, for sizes (lines, size, count). None: a heap of the best is as good."""
     lines, size, count = sizes
-    data = KeyedLines((Element(keys.dtype),), lines, size, 1, KeyOrder((Key(0, None, keys),)))
+    data = KeyedLines((Element(keys.dtype),), lines, size, 1, KeyOrder((SortKey(0, None, keys),)))
     if not supports(target) or keys.is_table or keys.bits + number_bits(data) > 64:
         return None
     heap = 8 * count * math.log2(count + 1) * (1 + math.log(size / count))  # ns, as it was measured
