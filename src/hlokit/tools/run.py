@@ -8,6 +8,7 @@ import shlex
 import zlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -106,13 +107,8 @@ def run(
         "xla_disable_hlo_passes": xla_disable_hlo_passes,
     }
     given = [shlex.quote(f"--{name}={value}") for name, value in flags.items() if value is not None]
-    compiled = bool(given) or shadow is not None or profile is not None
-    if backend is None:
-        backend = "cpu" if compiled else "interpreter"
-    if backend == "interpreter" and compiled:
-        raise ArgumentError("--shadow, --profile and the xla flags are for --backend cpu")
-    if backend == "cpu" and (trap_nan or after is not None):
-        raise ArgumentError("--trap-nan and --after are for the interpreter: without --backend cpu and what implies it")
+    backend = _backend(backend, given, shadow, profile, trap_nan, after)
+    way = _Way(backend, given, seed, trap_nan, after, shadow, profile)
     if is_standard(file) and is_standard(input):
         raise ArgumentError("the program and --input cannot both be the standard input")
     with job() as devices:
@@ -127,22 +123,58 @@ def run(
             _check_several(len(places), output, profile, after)
             own = devices.own(places)
             arguments = _arguments_of_all(module, input, random, recorded, own, len(places))
-            grid: dict[str, Any] = {"replicas": places[0].replica_count, "partitions": places[0].partition_count}
-            if backend == "interpreter":
-                hook = _shown_after(module, after.split(",")) if after is not None else None
-                hook = nan_trap(hook) if trap_nan else hook
-                results = devices.call(partial(evaluate, module, after=hook), arguments, places, seed=seed, **grid)
-            else:
-                with _xla_flags(given):
-                    # of either kind, as the counts say
-                    made = cast(Any, compile)(module, shadow=shadow if shadow is not None else False, **grid)
-                    executable: Executable | DeviceExecutable = made
-                    results = devices.call(executable, arguments, places, seed=seed)
-                    if profile is not None and isinstance(executable, Executable):
-                        found = executable.profile(*arguments[0], seed=seed)
-                        print(found)
-                        found.save(profile)
+            results = way.results(devices, module, arguments, places)
             _give(devices, module, own, results, output, several=len(places) > 1)
+
+
+def _backend(
+    backend: Literal["interpreter", "cpu"] | None,
+    flags: Sequence[str],
+    shadow: Path | None,
+    profile: Path | None,
+    trap_nan: bool,
+    after: str | None,
+) -> Literal["interpreter", "cpu"]:
+    """The backend that these options ask for; ArgumentError if they ask for both."""
+    compiled = bool(flags) or shadow is not None or profile is not None
+    if backend is None:
+        backend = "cpu" if compiled else "interpreter"
+    if backend == "interpreter" and compiled:
+        raise ArgumentError("--shadow, --profile and the xla flags are for --backend cpu")
+    if backend == "cpu" and (trap_nan or after is not None):
+        raise ArgumentError("--trap-nan and --after are for the interpreter: without --backend cpu and what implies it")
+    return backend
+
+
+@dataclass(frozen=True)
+class _Way:
+    """The backend that runs programs, and its options."""
+
+    backend: Literal["interpreter", "cpu"]
+    flags: Sequence[str]
+    seed: int
+    trap_nan: bool
+    after: str | None
+    shadow: Path | None
+    profile: Path | None
+
+    def results(self, devices: Job, module: HloModule, arguments: list[list[Any]], places: list[Place]) -> list[Any]:
+        """The results of each of this process's devices."""
+        grid: dict[str, Any] = {"replicas": places[0].replica_count, "partitions": places[0].partition_count}
+        if self.backend == "interpreter":
+            hook = _shown_after(module, self.after.split(",")) if self.after is not None else None
+            hook = nan_trap(hook) if self.trap_nan else hook
+            return devices.call(partial(evaluate, module, after=hook), arguments, places, seed=self.seed, **grid)
+        with _xla_flags(self.flags):
+            # of either kind, as the counts say
+            made = cast(Any, compile)(module, shadow=self.shadow if self.shadow is not None else False, **grid)
+            executable: Executable | DeviceExecutable = made
+            results = devices.call(executable, arguments, places, seed=self.seed)
+            if self.profile is not None and isinstance(executable, Executable):
+                found = executable.profile(*arguments[0], seed=self.seed)
+                print(found)
+                found.save(self.profile)
+        return results
 
 
 def _give(
