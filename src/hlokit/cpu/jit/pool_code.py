@@ -73,13 +73,13 @@ from hlokit.cpu.llvm import (
 from hlokit.cpu.target import Target
 
 SPIN_NS = 200_000
-"""How long a worker looks for the next job before it sleeps, on cores that nobody else wants."""
+"""The time that a worker looks for the next job before it sleeps, on cores that nobody else wants."""
 BUSY_SPIN_NS = 10_000
 CALM_NS = 100_000_000
 """The same for CALM_NS after the system has given its core to another process. A thread that looks for work uses up its
 share of a core that others want: it is then put aside in the midst of a chunk, which all others wait for."""
 CALLER_SPIN_NS = 50_000
-"""How long the caller looks for the chunks of others to end before it sleeps: about what a sleep costs."""
+"""The time that the caller looks for the chunks of others to end before it sleeps: about what a sleep costs."""
 _SLICE_NS = 100_000
 """The slice of time that workers ask Linux for (6.12 and newer), the shortest there is. Their share stays the same. A
 worker that is woken runs at once with a short slice; with the usual one, after the slice of who has its core."""
@@ -337,7 +337,7 @@ def _worker(target: Target) -> Function:
 
 
 def _switches(f: Function, target: Target) -> Value:
-    """How often the system has given this thread's core to another thread that wanted it; 0 where it does not say."""
+    """The times that the system has given this thread's core to another thread; 0 where it does not say."""
     if not is_linux(target):
         return f.constant(0, I64)
     usage = f.local(RUSAGE)
