@@ -25,9 +25,12 @@ if TYPE_CHECKING:
     from hlokit.cpu.target import Target
     from hlokit.devices.mpi.world import World
     from hlokit.judge.diff.differences import ModuleDiff
+    from hlokit.passes.partitioner import Partitioned
     from hlokit.proto.snapshot import Snapshot
     from hlokit.runtime.devices import DeviceExecutable
     from hlokit.runtime.executable import Executable
+    from hlokit.types.mesh import Mesh
+    from hlokit.types.sharding import Sharding
 
 __all__ = [
     "compile",
@@ -42,6 +45,7 @@ __all__ = [
     "optimize",
     "parse",
     "parse_shape",
+    "partition",
     "register_ffi_target",
     "register_ffi_type",
     "to_stablehlo",
@@ -408,6 +412,65 @@ def verify(module: HloModule) -> None:
 
     check_is_module(module)
     verify(module)
+
+
+@public
+@unforked
+@with_stack
+@named
+def partition(
+    module: HloModule,
+    mesh: Mesh | str | None = None,
+    *,
+    in_shardings: Sequence[Sharding | str | None] | None = None,
+    out_shardings: Sequence[Sharding | str | None] | None = None,
+) -> Partitioned:
+    """Divides a program on whole values into one that each device of a mesh runs on its parts.
+
+    Values lie as their shardings say; others where their operands do. Collectives are put in where that asks for
+    them, each with its reason; an op that has no rule for parts runs on whole values.
+
+    Parameters
+    ----------
+    module:
+        of one replica, without collectives of its own.
+    mesh:
+        a `Mesh`, or its axes as "a=2,b=4"; by default the one that the module's shardings name, or as many devices as
+        its lists of devices have, or `num_partitions`.
+    in_shardings:
+        for each parameter a sharding or None, instead of those in the module.
+    out_shardings:
+        for each array of the result.
+
+    Returns
+    -------
+    Partitioned
+        `module` for a device, with `num_partitions` set, `reasons`, `in_shardings`, `out_shardings`, and the methods
+        `split(*arguments)` and `join(results)`.
+
+    Raises
+    ------
+    ShapeError
+        PART-1 for a mesh that does not fit, PART-2 for lists of devices that are not along its axes, PART-3 for a
+        sharding of another rank, HMESH rules for axes.
+    UnsupportedError
+        for collectives, manual axes, effects, dynamic shapes and replicas.
+    ArgumentError
+        for another number of shardings, and for a module that says nothing of devices, without `mesh`.
+
+    Examples
+    --------
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[4, 2])
+        >>> p = hk.partition(b.build(x * 2.0), "a=2", in_shardings=["{devices=[2,1]<=[2]}"])
+        >>> p.module.entry.root.shape, p.reasons
+        (f32[2,2], ())
+        >>> p.join(hk.evaluate(p.module, *p.split(np.ones((4, 2), np.float32)))).shape
+        (4, 2)
+    """
+    from hlokit.passes.partitioner import partition
+
+    return partition(module, mesh, in_shardings, out_shardings)
 
 
 @overload

@@ -252,6 +252,13 @@ class Op:
         """This op with the attributes filled in that text may leave out because the operands determine them."""
         return self
 
+    def resized(self, operands: Sequence[Shape], result: Shape) -> Self:
+        """This op for other sizes of operands and result along dimensions that its meaning does not depend on.
+
+        Attributes that repeat those sizes change, the others stay.
+        """
+        return self if self.result_shape is None else self.replace(**{self.result_shape.name: result})
+
     def is_exact(self, *operands: Shape) -> bool:
         """Whether the form gives the reference's bits, where primitives do; strict code has the reference otherwise."""
         return True

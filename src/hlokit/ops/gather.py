@@ -80,6 +80,12 @@ class Gather(Op, name="gather"):
         """Operand dimensions that the result has (GATHER-18)."""
         return remaining(rank, self.collapsed_slice_dims, self.operand_batching_dims)
 
+    def resized(self, operands: Sequence[Shape], result: Shape) -> "Gather":
+        sizes = list(self.slice_sizes)
+        for position, d in zip(self.offset_dims, self._kept(operands[0].rank), strict=True):
+            sizes[d] = result.dimensions[position]
+        return self.replace(slice_sizes=tuple(sizes))
+
     def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
         return taken(operands, result)
 

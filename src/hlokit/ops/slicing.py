@@ -44,6 +44,10 @@ class Slice(Op, name="slice"):
         bounded = [f and d != UNBOUNDED for f, d in zip(operand.dynamic, operand.dimensions, strict=True)]
         return operand.with_dimensions(sizes, [f and n != 1 for f, n in zip(bounded, sizes, strict=True)])
 
+    def resized(self, operands: Sequence[Shape], result: Shape) -> "Slice":
+        sizes = zip(self.ranges, operands[0].dimensions, result.dimensions, strict=True)
+        return Slice(tuple((0, n, 1) if n == m and r[0] == 0 and r[2] == 1 else r for r, n, m in sizes))
+
     def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
         return taken(operands, result)
 
@@ -91,6 +95,9 @@ class DynamicSlice(Op, name="dynamic-slice"):
             inside = size >= 0 and (size <= bound or bound == UNBOUNDED)
             check(inside, "DSLICE-8", "dynamic_slice_sizes", sizes, "sizes within the operand's")
         return operand.with_dimensions(sizes)
+
+    def resized(self, operands: Sequence[Shape], result: Shape) -> "DynamicSlice":
+        return DynamicSlice(result.dimensions)
 
     def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
         return taken(operands, result)

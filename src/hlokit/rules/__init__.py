@@ -45,6 +45,7 @@ CHAPTERS = (
     "linalg_fft_rng_sort",
     "dynamic_shapes",
     "later_operations",
+    "partitioning",
     "hlo_text",
 )
 LABEL = re.compile(r"\b[A-Z][A-Z0-9]*(?:-[A-Z]+)*-[0-9]+\b")

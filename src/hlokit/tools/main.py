@@ -21,6 +21,7 @@ from hlokit.tools.diff import diff
 from hlokit.tools.explain import explain
 from hlokit.tools.ops import ops
 from hlokit.tools.opt import opt
+from hlokit.tools.partition import partition
 from hlokit.tools.print import print_module
 from hlokit.tools.run import run
 from hlokit.tools.simulate import simulate
@@ -66,6 +67,7 @@ app.command(convert)
 app.command(opt)
 app.command(diff)
 app.command(compile)
+app.command(partition)
 app.command(simulate)
 app.command(ops)
 app.command(explain)

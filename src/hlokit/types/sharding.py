@@ -1,4 +1,4 @@
-"""Shardings (HSHARD rules): parsed, checked, printed; nothing is partitioned yet (HSHARD-7)."""
+"""Shardings (HSHARD rules): parsed, checked, printed; passes/partitioner divides programs by them."""
 
 from __future__ import annotations
 

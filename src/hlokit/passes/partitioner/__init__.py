@@ -1,0 +1,227 @@
+"""Partitioner: a program on whole values becomes one that each device runs on its parts.
+
+p = partition(module, mesh="a=2,b=4")
+results = p.join(hk.compile(p.module)(*p.split(*arguments)))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hlokit.errors import ArgumentError, ShapeError, UnsupportedError
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule, check_is_module
+from hlokit.hlo.verifier import verify
+from hlokit.ops.structure import Parameter
+from hlokit.passes.call_inliner import CallInliner
+from hlokit.passes.defuser import Defuser
+from hlokit.passes.op_expander import OpExpander
+from hlokit.passes.partitioner.lowering import Lowering, Partitioner, Value, flat, stated
+from hlokit.passes.partitioner.placement import Grid, Placement, leaves_of, mesh_of_shardings, mesh_of_text
+from hlokit.passes.partitioner.plan import Network, Planner
+from hlokit.passes.partitioner.reasons import Reason
+from hlokit.text.groups import parse_sharding
+from hlokit.types.mesh import Mesh
+from hlokit.types.shape import Shape
+from hlokit.types.sharding import NamedSharding, Sharding
+
+MOST_DEVICES = 1 << 12
+"""Devices that a program is partitioned for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Partitioned:
+    """A program for each device of a mesh.
+
+    module          runs on every device: on its parts, with collectives; `num_partitions` is the number of devices
+    reasons         of each collective, and of each op that runs on whole values
+    in_shardings    of each array of the parameters, in order; out_shardings: of each array of the result
+    """
+
+    module: HloModule
+    reasons: tuple[Reason, ...]
+    in_shardings: tuple[NamedSharding, ...]
+    out_shardings: tuple[NamedSharding, ...]
+    _grid: Grid
+    _inputs: tuple[tuple[Shape, tuple[Placement, ...]], ...]
+    _output: tuple[Shape, tuple[Placement, ...]]
+
+    def split(self, *arguments: Any) -> list[list[Any]]:
+        """The arguments of each device: its parts of whole arguments. Parts that stick out are padded with zeros.
+
+        Raises ArgumentError for arguments that do not fit the program's parameters.
+        """
+        if len(arguments) != len(self._inputs):
+            raise ArgumentError(f"split: {len(arguments)} arguments, expected {len(self._inputs)}")
+        found: list[list[Any]] = [[] for _ in range(self._grid.size)]
+        for number, (argument, (shape, placements)) in enumerate(zip(arguments, self._inputs, strict=True)):
+            rest = list(placements)
+            for device, part in enumerate(self._parts(argument, shape, rest, f"argument {number}")):
+                found[device].append(part)
+        return found
+
+    def join(self, results: Sequence[Any]) -> Any:
+        """The whole result, of the devices' results. Raises ArgumentError for another number of them."""
+        if len(results) != self._grid.size:
+            raise ArgumentError(f"join: results of {len(results)} devices, expected {self._grid.size}")
+        shape, placements = self._output
+        return self._whole(list(results), shape, list(placements))
+
+    def _parts(self, argument: Any, shape: Shape, placements: list[Placement], what: str) -> list[Any]:
+        if shape.is_tuple:
+            if not isinstance(argument, (tuple, list)) or len(argument) != len(shape.elements):  # pyright: ignore[reportUnknownArgumentType]
+                raise ArgumentError(f"split: {what}: expected a tuple of {len(shape.elements)}")
+            given: list[Any] = list(argument)  # pyright: ignore[reportUnknownArgumentType]
+            pairs = zip(given, shape.elements, strict=True)
+            elements = [self._parts(a, s, placements, what) for a, s in pairs]
+            return [tuple(e[device] for e in elements) for device in range(self._grid.size)]
+        placement = placements.pop(0)
+        if not shape.is_array:
+            return [argument] * self._grid.size
+        array = np.asarray(argument)
+        if array.shape != shape.dimensions:
+            raise ArgumentError(f"split: {what}: an array of {array.shape}, expected {shape}")
+        if array.dtype != shape.dtype.numpy:
+            if not np.can_cast(array.dtype, shape.dtype.numpy, "same_kind") and not isinstance(
+                argument, (list, int, float)
+            ):
+                raise ArgumentError(f"split: {what}: an array of {array.dtype}, expected {shape.dtype}")
+            array = array.astype(shape.dtype.numpy)
+        local = self._grid.local(shape.dimensions, placement)
+        places = [self._grid.places(parts) for parts in placement.dimensions]
+        first = self._grid.places(placement.unreduced)
+        counts = [self._grid.count(parts) for parts in placement.dimensions]
+        padding = [(0, n * c - size) for n, c, size in zip(local, counts, shape.dimensions, strict=True)]
+        padded = np.pad(array, padding) if any(after for _, after in padding) else array
+        found: list[Any] = []
+        for device in range(self._grid.size):
+            block = tuple(slice(p[device] * n, (p[device] + 1) * n) for p, n in zip(places, local, strict=True))
+            part = np.ascontiguousarray(padded[block]).reshape(local)
+            found.append(part if first[device] == 0 else np.zeros_like(part))
+        return found
+
+    def _whole(self, results: list[Any], shape: Shape, placements: list[Placement]) -> Any:
+        if shape.is_tuple:
+            elements = enumerate(shape.elements)
+            return tuple(self._whole([result[i] for result in results], s, placements) for i, s in elements)
+        placement = placements.pop(0)
+        if not shape.is_array:
+            return results[0]
+        arrays = [np.asarray(result) for result in results]
+        local = self._grid.local(shape.dimensions, placement)
+        counts = [self._grid.count(parts) for parts in placement.dimensions]
+        places = [self._grid.places(parts) for parts in placement.dimensions]
+        whole = np.zeros([n * c for n, c in zip(local, counts, strict=True)], arrays[0].dtype)
+        seen: set[tuple[tuple[int, ...], int]] = set()
+        term = self._grid.places(placement.unreduced)
+        for device, array in enumerate(arrays):
+            place = tuple(int(p[device]) for p in places)
+            if (place, int(term[device])) in seen:
+                continue
+            seen.add((place, int(term[device])))
+            block = tuple(slice(p * n, (p + 1) * n) for p, n in zip(place, local, strict=True))
+            whole[block] = whole[block] + array if placement.unreduced else array
+        return np.ascontiguousarray(whole[tuple(map(slice, shape.dimensions))]).reshape(shape.dimensions)
+
+
+def partition(
+    module: HloModule,
+    mesh: Mesh | str | None = None,
+    in_shardings: Sequence[Sharding | str | None] | None = None,
+    out_shardings: Sequence[Sharding | str | None] | None = None,
+    network: Network | None = None,
+) -> Partitioned:
+    """See `hlokit.partition`."""
+    check_is_module(module)
+    verify(module)
+    if module.replica_count != 1:
+        raise UnsupportedError(f"partition: {module.name} of {module.replica_count} replicas")
+    module = module.clone()
+    _give(module, in_shardings, out_shardings)
+    Defuser().run(module)
+    CallInliner().run(module)
+    OpExpander().run(module)
+    module.settle()
+    _refuse_dynamic(module)
+    found = [leaf for i in module.instructions() for s in [stated(i)] if s is not None for leaf in leaves_of(s)]
+    if isinstance(mesh, str):
+        mesh = mesh_of_text(mesh)
+    mesh = mesh or mesh_of_shardings(found, module.num_partitions)
+    if mesh is None:
+        raise ArgumentError(f"partition: {module.name} has no shardings and no partitions: mesh= says the devices")
+    mesh.check()
+    if mesh.size > MOST_DEVICES:
+        raise ShapeError("PART-1", "mesh", str(mesh), f"at most {MOST_DEVICES} devices")
+    if module.num_partitions not in (1, mesh.size):
+        raise ShapeError("PART-1", "mesh", str(mesh), f"{module.num_partitions} devices, as num_partitions says")
+    return _partitioned(module, Grid(mesh, found), network)
+
+
+def _partitioned(module: HloModule, grid: Grid, network: Network | None) -> Partitioned:
+    partitioner = Partitioner(grid, Planner(grid, network))
+    lowering = Lowering(partitioner, module.entry.name)
+    inputs: list[tuple[Shape, tuple[Placement, ...]]] = []
+    parameters: list[Value] = []
+    for number, parameter in enumerate(module.entry.parameters):
+        said = lowering.stated_placements(parameter)
+        ranks = [leaf.rank if leaf.is_array else 0 for leaf in parameter.shape.leaves()]
+        placements = tuple(p or Placement.whole(rank) for p, rank in zip(said, ranks, strict=True))
+        inputs.append((parameter.shape, placements))
+        value = lowering.parameter(number, parameter.shape, placements, parameter.name)
+        reduced = [Placement(p.dimensions) for p in placements]
+        parameters.append(lowering.placed(parameter, value, reduced, "terms"))
+    root = lowering.run(module.entry, parameters)
+    placements = tuple(leaf.placement for leaf in flat(root))
+    local = lowering.builder.build(lowering.put_together(root))
+    local.name = module.name
+    local.num_partitions = grid.size
+    verify(local)
+    reasons = tuple(replace(r, collective=made.name if made is not None else "") for made, r in partitioner.reasons)
+    ins = tuple(grid.sharding(p) for _, placements in inputs for p in placements)
+    outs = tuple(grid.sharding(p) for p in placements)
+    return Partitioned(local, reasons, ins, outs, grid, tuple(inputs), (module.entry.root.shape, placements))
+
+
+def _give(module: HloModule, ins: Sequence[Any] | None, outs: Sequence[Any] | None) -> None:
+    """Sets the shardings of parameters and of the result's arrays."""
+    if ins is not None:
+        parameters = module.entry.parameters
+        if len(ins) != len(parameters):
+            raise ArgumentError(f"in_shardings: {len(ins)}, expected {len(parameters)}: one for each parameter")
+        for parameter, sharding in zip(parameters, ins, strict=True):
+            _set(parameter, sharding)
+    if outs is not None:
+        root = module.entry.root
+        leaves = list(root.shape.leaves())
+        if len(outs) != len(leaves):
+            raise ArgumentError(f"out_shardings: {len(outs)}, expected {len(leaves)}: one for each array of the result")
+        if isinstance(root.op, Parameter):
+            raise UnsupportedError("partition: out_shardings of a program whose result is a parameter")
+        found = [_parsed(s) or Sharding("unknown") for s in outs]
+        root.ensure_extra().sharding = Sharding("tuple", elements=tuple(found)) if root.shape.is_tuple else found[0]
+
+
+def _set(instruction: Instruction, sharding: Any) -> None:
+    found = _parsed(sharding)
+    if found is not None:
+        instruction.ensure_extra().sharding = found
+
+
+def _parsed(sharding: Sharding | str | None) -> Sharding | None:
+    found = parse_sharding(sharding) if isinstance(sharding, str) else sharding
+    if found is not None:
+        found.check()
+    return found
+
+
+def _refuse_dynamic(module: HloModule) -> None:
+    for instruction in module.instructions():
+        if any(leaf.is_array and leaf.is_dynamic for leaf in instruction.shape.leaves()):
+            raise UnsupportedError(f"partition: {instruction.name} of the dynamic shape {instruction.shape}")
+
+
+__all__ = ["Network", "Partitioned", "Reason", "partition"]

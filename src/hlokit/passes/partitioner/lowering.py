@@ -1,0 +1,626 @@
+"""Local lowering: each instruction on the parts that a device has, by its relation (analysis/factors)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from hlokit.analysis.factors import Relation, relation, relation_of
+from hlokit.analysis.reducers import neutral_value, single_op
+from hlokit.builder import constants, control, elementwise, movement
+from hlokit.builder.core import Builder, XlaOp
+from hlokit.errors import ShapeError, UnsupportedError
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Extra, Instruction
+from hlokit.hlo.op import Op, infer_shape
+from hlokit.ops.control_flow import Conditional, While
+from hlokit.ops.structure import Constant, GetTupleElement, OptBarrier, Parameter, Tuple
+from hlokit.passes.partitioner.emission import Emission, addition
+from hlokit.passes.partitioner.placement import Grid, Parts, Placement, leaves_of
+from hlokit.passes.partitioner.plan import Planner, Step
+from hlokit.passes.partitioner.reasons import Reason
+from hlokit.text.groups import parse_sharding
+from hlokit.types import dtype as dtypes
+from hlokit.types.shape import Shape
+from hlokit.types.sharding import Sharding
+
+WISH = "hlokit.sharding"
+"""The frontend attribute by which StableHLO's constraints come (stablehlo/manual.py)."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """An array on the devices: the part that each has, and where the parts lie in the whole of these sizes."""
+
+    part: XlaOp
+    sizes: tuple[int, ...]
+    placement: Placement
+
+
+Value: TypeAlias = "Leaf | list[Value]"
+"""An array, or a tuple of values. Tokens are no arrays of dimensions: their placement has none."""
+
+
+def stated(instruction: Instruction) -> Sharding | None:
+    """The sharding that the program says of a value: its own, or what a constraint wants."""
+    extra = instruction.extra
+    if extra is None:
+        return None
+    if extra.sharding is not None:
+        return extra.sharding
+    wish = extra.frontend_attributes.get(WISH)
+    return parse_sharding(wish) if wish is not None else None
+
+
+@dataclass
+class Partitioner:
+    """The state of one module's partitioning: channels and reasons; computations are lowered one by one."""
+
+    grid: Grid
+    planner: Planner
+    reasons: list[tuple[Instruction | None, Reason]] = field(default_factory=list[tuple["Instruction | None", Reason]])
+    channels: int = 0
+
+    def channel(self) -> int:
+        self.channels += 1
+        return self.channels
+
+
+class Lowering:
+    """One computation."""
+
+    def __init__(self, partitioner: Partitioner, name: str) -> None:
+        self.partitioner, self.grid, self.planner = partitioner, partitioner.grid, partitioner.planner
+        self.builder = Builder(name, source_info=False)
+        self.emission = Emission(self.grid, self.builder, partitioner.channel, self._record)
+        self.values: dict[Instruction, Value] = {}
+        self._cause: tuple[Instruction, str, str, str] | None = None
+        self._wishes: dict[Instruction, Placement] = {}
+
+    # -- computations
+
+    def run(self, computation: Computation, parameters: Sequence[Value]) -> Value:
+        """Lowers all instructions; gives the root's value."""
+        self._wish(computation)
+        for instruction in computation.post_order():
+            if isinstance(instruction.op, Parameter):
+                value = parameters[instruction.op.number]
+            else:
+                first = len(self.builder.computation)
+                value = self._lowered(instruction)
+                self._describe(instruction, first)
+            self.values[instruction] = self._as_stated(instruction, value)
+        return self.values[computation.root]
+
+    def parameter(self, number: int, shape: Shape, placements: Sequence[Placement], name: str) -> Value:
+        """A parameter whose arrays lie there."""
+        local = _with_leaves(shape, [self._local(s, p) for s, p in zip(shape.leaves(), placements, strict=True)])
+        op = self.builder.parameter(number, local, name)
+        return self._taken_apart(op, shape, list(placements))
+
+    def _taken_apart(self, op: XlaOp, shape: Shape, placements: list[Placement]) -> Value:
+        if not shape.is_tuple:
+            return Leaf(op, shape.dimensions if shape.is_array else (), placements.pop(0))
+        elements = enumerate(shape.elements)
+        return [self._taken_apart(control.get_tuple_element(op, i), s, placements) for i, s in elements]
+
+    def put_together(self, value: Value) -> XlaOp:
+        """A value as one handle: a tuple is made of its elements."""
+        if isinstance(value, Leaf):
+            return value.part
+        return control.tuple_(self.builder, [self.put_together(element) for element in value])
+
+    def placed(self, instruction: Instruction, value: Value, placements: list[Placement], what: str) -> Value:
+        """The value, its arrays resharded to these placements, in order."""
+        numbers = iter(range(len(placements)))
+
+        def place(value: Value) -> Value:
+            if isinstance(value, list):
+                return [place(element) for element in value]
+            number = next(numbers)
+            because = f"{what} {number} lies so between steps" if what == "state" else f"{what} is wanted so"
+            return self.resharded(instruction, value, placements[number], f"{what} {number}", because)
+
+        return place(value)
+
+    def _local(self, shape: Shape, placement: Placement) -> Shape:
+        if not shape.is_array:
+            return shape
+        return Shape.array(shape.dtype, self.grid.local(shape.dimensions, placement))
+
+    def _describe(self, instruction: Instruction, first: int) -> None:
+        """The metadata of what was made for an instruction is its own."""
+        metadata = instruction.extra.metadata if instruction.extra is not None else None
+        if metadata is not None:
+            for made in self.builder.computation.instructions[first:]:
+                made.extra = Extra(metadata=metadata.copied())
+
+    # -- placements
+
+    def stated_placements(self, instruction: Instruction) -> list[Placement | None]:
+        """The placement that the program says of each array of a value; None where it says nothing."""
+        leaves = list(instruction.shape.leaves())
+        sharding = stated(instruction)
+        if sharding is None:
+            return [None] * len(leaves)
+        found = leaves_of(sharding)
+        if len(found) == 1 and len(leaves) != 1:
+            found *= len(leaves)
+        if len(found) != len(leaves):
+            raise ShapeError("PART-3", f"sharding of {instruction.name}", str(sharding), f"{len(leaves)} shardings")
+        pairs = zip(found, leaves, strict=True)
+        return [self.grid.placement(s, leaf.rank) if leaf.is_array else None for s, leaf in pairs]
+
+    def _as_stated(self, instruction: Instruction, value: Value) -> Value:
+        if isinstance(instruction.op, Parameter):
+            return value
+        stated = self.stated_placements(instruction)
+        if not any(placement is not None for placement in stated):
+            return value
+        now = [leaf.placement for leaf in flat(value)]
+        placements = [s if s is not None else p for s, p in zip(stated, now, strict=True)]
+        return self.placed(instruction, value, placements, "result")
+
+    def _wish(self, computation: Computation) -> None:
+        """Where values go of which nothing is said: as the elementwise results that they become are to lie."""
+        for instruction in reversed(computation.post_order()):
+            if not instruction.shape.is_array:
+                continue
+            (said,) = self.stated_placements(instruction)
+            for user in instruction.users:
+                if said is None and user.op.form == "map" and user.shape.dimensions == instruction.shape.dimensions:
+                    said = self._wishes.get(user)
+            if said is not None:
+                self._wishes[instruction] = said
+
+    def wanted(self, instruction: Instruction) -> list[Placement | None]:
+        """Where each array of a value is best, as far as that is known."""
+        wish = self._wishes.get(instruction)
+        return [wish] if wish is not None else self.stated_placements(instruction)
+
+    def resharded(
+        self, instruction: Instruction, leaf: Leaf, target: Placement, what: str, because: str, combiner: Any = None
+    ) -> Leaf:
+        """The array at another placement; `combiner`: what folds terms, addition without it."""
+        new = tuple(part for part in target.unreduced if part not in leaf.placement.unreduced)
+        if new:
+            kept = tuple(part for part in target.unreduced if part in leaf.placement.unreduced)
+            whole = self.resharded(instruction, leaf, Placement(target.dimensions, kept), what, because, combiner)
+            return Leaf(self.emission.term(whole.part, new), leaf.sizes, target)
+        part = leaf.part
+        if 0 in leaf.sizes:
+            nothing = constants.zero(self.builder, part.dtype)
+            return Leaf(movement.broadcast(nothing, self.grid.local(leaf.sizes, target)), leaf.sizes, target)
+        for step in self.planner.plan(leaf.sizes, _itemsize(part.shape), leaf.placement, target):
+            advice = f"a sharding {self._shown(target)} of {what} from where it comes on"
+            self._cause = (instruction, what, because, advice)
+            part = self.emission.moved(part, leaf.sizes, step, combiner)
+        return Leaf(part, leaf.sizes, target)
+
+    def _shown(self, placement: Placement) -> str:
+        text = str(self.grid.sharding(placement))
+        return text.split(", ", 1)[1] if ", " in text else "[]"
+
+    def _record(self, made: Instruction, step: Step) -> None:
+        assert self._cause is not None
+        asked, what, because, advice = self._cause
+        axes = self.grid.axes_of(step.parts)
+        before, after = (self._shown(p) for p in (step.before, step.after))
+        reason = Reason(
+            "", step.kind, asked.name, asked.opcode, axes, what, before, after, step.nbytes, step.seconds, because,
+            "" if step.kind in ("all-reduce", "reduce-scatter") else advice,
+        )  # fmt: skip
+        self.partitioner.reasons.append((made, reason))
+
+    # -- instructions
+
+    def _lowered(self, instruction: Instruction) -> Value:
+        op = instruction.op
+        if isinstance(op, Tuple):
+            return [self.values[operand] for operand in instruction.operands]
+        if isinstance(op, GetTupleElement):
+            value = self.values[instruction.operands[0]]
+            assert isinstance(value, list)
+            return value[op.index]
+        if isinstance(op, OptBarrier):
+            value = self.values[instruction.operands[0]]
+            placements = [leaf.placement for leaf in flat(value)]
+            barrier = self.builder.emit(op, [self.put_together(value)])
+            return self._taken_apart(barrier, instruction.shape, placements)
+        if isinstance(op, While):
+            return self._while(instruction)
+        if isinstance(op, Conditional):
+            return self._conditional(instruction)
+        if isinstance(op, Constant):
+            return self._whole(instruction, "")
+        _refuse(instruction)
+        relation = relation_of(instruction)
+        if relation is None:
+            return self._whole(instruction, f"{op.opcode} has no relation of dimensions: it runs on whole values")
+        return _Related(self, instruction, relation).lowered()
+
+    def _while(self, instruction: Instruction) -> Value:
+        """The state lies between steps as the program says, else as where it comes from."""
+        given = self.values[instruction.operands[0]]
+        stated = self.stated_placements(instruction)
+        placements = [s or leaf.placement for s, leaf in zip(stated, flat(given), strict=True)]
+        init = self.placed(instruction, given, placements, "state")
+        condition, body = instruction.called
+        shape = instruction.shape
+        parts: list[Computation] = []
+        for computation in (condition, body):
+            inner = Lowering(self.partitioner, computation.name)
+            state = inner.parameter(0, shape, placements, "state")
+            value = inner.run(computation, [state])
+            wanted = placements if computation is body else [Placement.whole(0)]
+            value = inner.placed(computation.root, value, wanted, "state" if computation is body else "predicate")
+            parts.append(inner.builder.build_computation(inner.put_together(value)))
+        loop = self.builder.emit(While(), [self.put_together(init)], parts)
+        return self._taken_apart(loop, shape, list(placements))
+
+    def _conditional(self, instruction: Instruction) -> Value:
+        """Branches take their operands as they lie; results lie as the program says, else as in the first branch."""
+        index, *operands = instruction.operands
+        chosen = self.placed(instruction, self.values[index], [Placement.whole(0)], "predicate")
+        stated = self.stated_placements(instruction)
+        wanted: list[Placement] | None = None
+        parts: list[Computation] = []
+        for computation, operand in zip(instruction.called, operands, strict=True):
+            inner = Lowering(self.partitioner, computation.name)
+            placements = [leaf.placement for leaf in flat(self.values[operand])]
+            value = inner.run(computation, [inner.parameter(0, operand.shape, placements, "operand")])
+            if wanted is None:
+                wanted = [s or leaf.placement for s, leaf in zip(stated, flat(value), strict=True)]
+            value = inner.placed(computation.root, value, wanted, "result")
+            parts.append(inner.builder.build_computation(inner.put_together(value)))
+        given = [self.put_together(value) for value in (chosen, *(self.values[o] for o in operands))]
+        made = self.builder.emit(instruction.op, given, parts)
+        return self._taken_apart(made, instruction.shape, list(wanted or []))
+
+    def _whole(self, instruction: Instruction, because: str) -> Value:
+        """The instruction as it stands, on whole values."""
+        operands: list[XlaOp] = []
+        gathered = False
+        for number, operand in enumerate(instruction.operands):
+            value = self.values[operand]
+            whole = [Placement.whole(len(leaf.sizes)) for leaf in flat(value)]
+            gathered |= any(leaf.placement != p for leaf, p in zip(flat(value), whole, strict=True))
+            operands.append(self.put_together(self._gathered(instruction, value, f"operand {number}", because)))
+        if gathered:
+            here = self._shown(Placement.whole(0))
+            reason = Reason(
+                "", "whole", instruction.name, instruction.opcode, (), "operands", here, "", 0, 0.0, because
+            )
+            self.partitioner.reasons.append((None, reason))
+        made = self.builder.emit(instruction.op, operands, instruction.called, shape=instruction.shape)
+        return self._taken_apart(
+            made, instruction.shape, [Placement.whole(leaf.rank) for leaf in instruction.shape.leaves()]
+        )
+
+    def _gathered(self, instruction: Instruction, value: Value, what: str, because: str) -> Value:
+        if isinstance(value, list):
+            return [self._gathered(instruction, element, what, because) for element in value]
+        return self.resharded(instruction, value, Placement.whole(len(value.sizes)), what, because)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The parts that the factors are divided along, and what that would take."""
+
+    parts: dict[int, Parts]
+    seconds: float
+
+
+class _Related:
+    """An instruction whose dimensions have a relation, on parts of its factors."""
+
+    def __init__(self, lowering: Lowering, instruction: Instruction, relation: Relation) -> None:
+        self.lowering, self.instruction, self.relation = lowering, instruction, relation
+        self.grid, self.planner = lowering.grid, lowering.planner
+        self.leaves = [leaf for operand in instruction.operands for leaf in flat(lowering.values[operand])]
+        self.results = list(instruction.shape.leaves())
+        self.wanted = lowering.wanted(instruction)
+        self.fold = self._fold()
+
+    def lowered(self) -> Value:
+        choice = min(self._choices(), key=lambda choice: choice.seconds)
+        operands = [self._placement(dimensions, choice.parts) for dimensions in self.relation.operands]
+        results = [self._placement(dimensions, choice.parts) for dimensions in self.relation.results]
+        local = self._local_op(operands, results)
+        if local is None:
+            return self.lowering._whole(self.instruction, f"{self.instruction.opcode} has no form on parts")  # pyright: ignore[reportPrivateUsage]
+        return self._emitted(local, choice, operands, results)
+
+    # -- which factors are divided, and along what
+
+    def _choices(self) -> list[_Choice]:
+        """As the operands lie, as the result is wanted; with folded factors divided and without; and not at all."""
+        given = [(d, leaf.placement) for d, leaf in zip(self.relation.operands, self.leaves, strict=True)]
+        given.sort(key=lambda pair: -sum(len(p) for p in pair[1].dimensions))
+        asked = [(d, p) for d, p in zip(self.relation.results, self.wanted, strict=True) if p is not None]
+        found: dict[tuple[Any, ...], _Choice] = {}
+        for order in ([*given, *asked], [*asked, *given]):
+            for folds in (True, False):
+                for folded_first in (True, False):
+                    parts = self._assigned(order, folds, folded_first)
+                    key = tuple(sorted(parts.items()))
+                    if key not in found:
+                        found[key] = _Choice(parts, self._seconds(parts))
+        found.setdefault((), _Choice({}, self._seconds({})))
+        return list(found.values())
+
+    def _assigned(self, arrays: Sequence[Any], folds: bool, folded_first: bool) -> dict[int, Parts]:
+        """Each factor takes the parts of the first array that divides it, less those that others have taken."""
+        parts: dict[int, Parts] = {}
+        taken: set[int] = set()
+        for is_for_folded in (folded_first, not folded_first):
+            for dimensions, placement in arrays:
+                for factors, along in zip(dimensions, placement.dimensions, strict=True):
+                    for number, mine in self._divided(factors, along):
+                        factor = self.relation.factors[number]
+                        free = mine if not taken & set(mine) else ()
+                        if number in parts or not free or is_for_folded != (factor.kind == "folded"):
+                            continue
+                        if not self._may_divide(number, folds):
+                            continue
+                        parts[number] = free
+                        taken |= set(free)
+        while (number := self._impossible(parts)) is not None:
+            del parts[number]
+        return parts
+
+    def _may_divide(self, number: int, folds: bool) -> bool:
+        """Whether results of parts are parts of the results; or terms of them, which `folds` allows."""
+        factor = self.relation.factors[number]
+        if factor.kind == "folded":
+            return folds and self.fold is not None
+        in_all = all(any(number in factors for factors in dimensions) for dimensions in self.relation.results)
+        return factor.kind == "same" and in_all and (not factor.is_numbered or self._is_iota)
+
+    @property
+    def _is_iota(self) -> bool:
+        return not self.instruction.operands and len(self.results) == 1
+
+    def _divided(self, factors: Sequence[int], along: Parts) -> list[tuple[int, Parts]]:
+        """The parts of a dimension, dealt to its factors, major first: the next gets some once one is used up."""
+        if len(factors) == 1:
+            return [(factors[0], along)] if along else []
+        found: list[tuple[int, Parts]] = []
+        rest = list(along)
+        for number in factors:
+            size, count = self.relation.factors[number].size, 1
+            mine: list[int] = []
+            while rest and size % (count * self.grid.sizes[rest[0]]) == 0:
+                count *= self.grid.sizes[rest[0]]
+                mine.append(rest.pop(0))
+            if mine:
+                found.append((number, tuple(mine)))
+            if count != size:
+                break
+        return found
+
+    def _placement(self, dimensions: Sequence[Sequence[int]], parts: dict[int, Parts]) -> Placement:
+        """Where an array lies if the factors are divided so: a factor counts while those before it are used up."""
+        found: list[Parts] = []
+        for factors in dimensions:
+            along: Parts = ()
+            for number in factors:
+                mine = parts.get(number, ())
+                along = (*along, *mine)
+                if self.grid.count(mine) != self.relation.factors[number].size:
+                    break
+            found.append(along)
+        return Placement(tuple(found))
+
+    def _seconds(self, parts: dict[int, Parts]) -> float:
+        """The time of reshards of operands and results, and of computing."""
+        seconds = 0.0
+        for leaf, dimensions in zip(self.leaves, self.relation.operands, strict=True):
+            target = self._placement(dimensions, parts)
+            seconds += self.planner.seconds(leaf.sizes, _itemsize(leaf.part.shape), leaf.placement, target)
+        unreduced = self._unreduced(parts)
+        for shape, dimensions, wanted in zip(self.results, self.relation.results, self.wanted, strict=True):
+            made = Placement(self._placement(dimensions, parts).dimensions, unreduced)
+            target = wanted if wanted is not None and not wanted.unreduced else Placement(made.dimensions)
+            seconds += self.planner.seconds(shape.dimensions, _itemsize(shape), made, target)
+        sizes = (-(-f.size // self.grid.count(parts.get(i, ()))) for i, f in enumerate(self.relation.factors))
+        return seconds + 2 * math.prod(sizes) / _FLOPS
+
+    def _impossible(self, parts: dict[int, Parts]) -> int | None:
+        """A factor that cannot be divided so: dimensions of several are divided into equal blocks only, major first."""
+        for dimensions in (*self.relation.operands, *self.relation.results):
+            for factors in dimensions:
+                is_used_up = True
+                for number in factors:
+                    count, size = self.grid.count(parts.get(number, ())), self.relation.factors[number].size
+                    if count > 1 and (not is_used_up or (len(factors) > 1 and size % count)):
+                        return number
+                    is_used_up = is_used_up and count == size
+        return None
+
+    def _unreduced(self, parts: dict[int, Parts]) -> Parts:
+        folded = (parts.get(i, ()) for i, f in enumerate(self.relation.factors) if f.kind == "folded")
+        return tuple(part for mine in folded for part in mine)
+
+    # -- folds
+
+    def _fold(self) -> Any:
+        """(combiner or None for addition, neutral value, its op) of a fold that devices may share; else None."""
+        op, form = self.instruction.op, self.instruction.op.form
+        if form == "contraction":
+            return (None, 0, None)
+        if form != "fold" or len(self.results) != 1:
+            return None
+        combiner = self.instruction.called[0]
+        by, neutral = single_op(combiner), neutral_value(combiner)
+        del op
+        if by is None or neutral is None or not by.commutative or by.opcode not in _SHARED:
+            return None
+        return (combiner, neutral, by)
+
+    # -- writing it
+
+    def _local_op(self, operands: Sequence[Placement], results: Sequence[Placement]) -> Op | None:
+        """The op for a device's parts; None where its shape rule gives something else for them."""
+        instruction = self.instruction
+        given = [self.lowering._local(_shape(leaf), p) for leaf, p in zip(self.leaves, operands, strict=True)]  # pyright: ignore[reportPrivateUsage]
+        made = [self.lowering._local(shape, p) for shape, p in zip(self.results, results, strict=True)]  # pyright: ignore[reportPrivateUsage]
+        wanted = _with_leaves(instruction.shape, made)
+        try:
+            op = instruction.op.resized(given, wanted)
+            called = [(role, _signatures(c)) for role, c in instruction.called_by_role()]
+            found = infer_shape(op, given, called)
+        except ShapeError:
+            return None
+        if found.logical.static is not wanted.logical.static:
+            return None
+        local = relation(op, tuple(given), wanted)
+        return op if local is not None and self._is_alike(local, [*operands, *results], [*given, *made]) else None
+
+    def _is_alike(self, local: Relation, placements: Sequence[Placement], shapes: Sequence[Shape]) -> bool:
+        """Whether divided dimensions are to the op on parts what they are to it whole: its attributes may differ."""
+        arrays = zip([*self.relation.operands, *self.relation.results], [*local.operands, *local.results], strict=True)
+        for (whole, part), placement, shape in zip(arrays, placements, shapes, strict=True):
+            for d, along in enumerate(placement.dimensions):
+                if along and shape.dimensions[d] > 1:
+                    kinds = ({(self.relation.factors[i].kind, self.relation.factors[i].is_numbered) for i in whole[d]},
+                             {(local.factors[i].kind, local.factors[i].is_numbered) for i in part[d]})  # fmt: skip
+                    if not kinds[1] <= kinds[0]:
+                        return False
+        return True
+
+    def _emitted(self, op: Op, choice: _Choice, placements: Sequence[Placement], results: Sequence[Placement]) -> Value:
+        lowering, instruction = self.lowering, self.instruction
+        parts: list[XlaOp] = []
+        for number, (leaf, placement) in enumerate(zip(self.leaves, placements, strict=True)):
+            because = self._conflict(number, choice.parts)
+            moved = lowering.resharded(instruction, leaf, placement, f"operand {number}", because)
+            parts.append(self._masked(moved, number))
+        unreduced = self._unreduced(choice.parts)
+        init: XlaOp | None = None
+        if self.fold is not None and self.fold[2] is not None and unreduced and not self._is_idempotent():
+            init, parts[1] = parts[1], lowering.builder.constant(self.fold[1], parts[1].dtype)
+        shape = None if instruction.shape.is_tuple else lowering._local(self.results[0], results[0])  # pyright: ignore[reportPrivateUsage]
+        made = lowering.builder.emit(op, parts, instruction.called, shape=shape)
+        if self._is_iota and choice.parts:
+            made = self._numbered(made, results[0])
+        value = lowering._taken_apart(  # pyright: ignore[reportPrivateUsage]
+            made, instruction.shape, [Placement(p.dimensions, unreduced) for p in results]
+        )
+        if not unreduced:
+            return value
+        assert isinstance(value, Leaf) and self.fold is not None
+        wanted = self.wanted[0]
+        target = wanted if wanted is not None and not wanted.unreduced else Placement(value.placement.dimensions)
+        axes = ", ".join(map(str, self.grid.axes_of(unreduced)))
+        because = f"the dimension that it folds is divided along {axes}: devices have terms of the result"
+        reduced = lowering.resharded(instruction, value, target, "result", because, self.fold[0])
+        if init is None:
+            return reduced
+        start = movement.broadcast(init, reduced.part.shape.dimensions)
+        return Leaf(lowering.builder.emit(self.fold[2], [start, reduced.part]), reduced.sizes, reduced.placement)
+
+    def _is_idempotent(self) -> bool:
+        """Starting each device's fold at the start of the whole changes nothing."""
+        start = self.instruction.operands[1].op
+        if not isinstance(start, Constant):
+            return False
+        value = np.asarray(start.literal.value)
+        with np.errstate(all="ignore"):
+            twice = np.asarray(self.fold[2].reference(value, value))
+        return twice.tobytes() == value.tobytes()
+
+    def _masked(self, leaf: Leaf, number: int) -> XlaOp:
+        """The operand, neutral where a folded dimension that parts do not divide is padded."""
+        part = leaf.part
+        for d, factors in enumerate(self.relation.operands[number]):
+            folded = any(self.relation.factors[i].kind == "folded" for i in factors)
+            if folded and leaf.sizes[d] % self.grid.count(leaf.placement.dimensions[d]):
+                assert self.fold is not None
+                part = self.lowering.emission.masked(part, leaf.sizes, leaf.placement, d, self.fold[1])
+        return part
+
+    def _numbered(self, made: XlaOp, placement: Placement) -> XlaOp:
+        """An iota of a device's part, which begins where the parts before it end."""
+        emission, builder, shape = self.lowering.emission, self.lowering.builder, made.shape
+        (d,) = (i for i, f in enumerate(self.relation.results[0]) if self.relation.factors[f[0]].is_numbered)
+        along = placement.dimensions[d]
+        if not along:
+            return made
+        numbers = builder.iota(dtypes.s32[shape.dimensions], d)
+        start = emission.place(along) * builder.constant(np.int32(shape.dimensions[d]))
+        return elementwise.convert_element_type(numbers + movement.broadcast(start, shape.dimensions), shape.dtype)
+
+    def _conflict(self, number: int, parts: dict[int, Parts]) -> str:
+        """Why an operand does not stay where it is."""
+        leaf = self.leaves[number]
+        opcode = self.instruction.opcode
+        for d, (factors, along) in enumerate(
+            zip(self.relation.operands[number], leaf.placement.dimensions, strict=True)
+        ):
+            if not along:
+                continue
+            axes = ", ".join(map(str, self.grid.axes_of(along)))
+            for i in factors:
+                factor = self.relation.factors[i]
+                if not self._may_divide(i, folds=True):
+                    kind = "numbered" if factor.kind == "same" else factor.kind
+                    return f"{axes} divides dimension {d} of operand {number}, which {opcode} needs whole ({kind})"
+                if parts.get(i, ()) != along:
+                    others = [j for j, p in parts.items() if set(p) & set(along) and j != i]
+                    if others:
+                        return f"{axes} divides dimension {d} of operand {number}, and another dimension of {opcode}"
+                    return f"dimension {d} of operand {number} is divided along {axes}, and other operands are not"
+        return f"operand {number} is to lie as the others of {opcode} do"
+
+
+_FLOPS = 1e12
+"""Operations a second of a device that choices assume."""
+
+_SHARED = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+"""Ops that fold what devices have in any order: those that an all-reduce is made of."""
+
+
+def flat(value: Value) -> list[Leaf]:
+    """The arrays of a value."""
+    return [value] if isinstance(value, Leaf) else [leaf for element in value for leaf in flat(element)]
+
+
+def _shape(leaf: Leaf) -> Shape:
+    return Shape.array(leaf.part.dtype, leaf.sizes)
+
+
+def _itemsize(shape: Shape) -> float:
+    return shape.dtype.bits / 8 if shape.is_array else 0
+
+
+def _signatures(called: Any) -> Any:
+    return [c.signature() for c in called] if isinstance(called, list) else called.signature()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _with_leaves(shape: Shape, leaves: Sequence[Shape]) -> Shape:
+    """A shape of this structure with other arrays."""
+    rest = list(leaves)
+
+    def build(shape: Shape) -> Shape:
+        return Shape.tuple(map(build, shape.elements)) if shape.is_tuple else rest.pop(0)
+
+    return build(shape)
+
+
+def _refuse(instruction: Instruction) -> None:
+    """UnsupportedError for what would be done once on each device, and means something else then."""
+    op = instruction.op
+    if op.has_side_effect() or op.asks_device or op.form == "communicate":
+        raise UnsupportedError(f"partition: {op.opcode} ({instruction.name}) in a program on whole values")
+    if op.reads_layout:
+        for shape in (instruction.shape, *(o.shape for o in instruction.operands)):
+            if shape.is_array and shape.layout is not None and shape.layout != shape.logical.layout_or_default:
+                raise UnsupportedError(f"partition: {op.opcode} ({instruction.name}) of a layout that is not row-major")
+
+
+__all__ = ["Leaf", "Lowering", "Partitioner", "Value", "addition", "flat", "stated"]

@@ -1,0 +1,81 @@
+"""hlokit partition: a program on whole values becomes one for each device of a mesh."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hlokit.analysis.simulation import simulate
+from hlokit.api import partition as partitioned
+from hlokit.errors import ArgumentError
+from hlokit.passes.partitioner import Partitioned
+from hlokit.tools.files import loaded, write
+
+
+def partition(
+    file: Path,
+    *,
+    mesh: str | None = None,
+    in_shardings: str | None = None,
+    out_shardings: str | None = None,
+    explain: bool = False,
+    topology: str | None = None,
+    bandwidth: str = "100GB/s",
+    latency: str = "1us",
+    output: Path | None = None,
+) -> None:
+    """Divides a program with shardings into one for each device; prints or writes it, or says why it communicates.
+
+    Parameters
+    ----------
+    file:
+        a program in any kind of file that hlokit reads; `-` is the standard input.
+    mesh:
+        axes and their sizes, as a=2,b=4; by default what the program's shardings say.
+    in_shardings:
+        of the parameters, with semicolons between them, as HLO writes them; an empty one stays as the program says.
+    out_shardings:
+        of the arrays of the result.
+    explain:
+        print each collective with the op that asked for it, the axes, bytes and what would avoid it.
+    topology:
+        print with each collective the time that it takes there, as hlokit simulate has it: ring:8, torus:2x4, ...
+    bandwidth:
+        of a link of the topology.
+    latency:
+        of a link of the topology.
+    output:
+        where to write the module as HLO text; by default the standard output, unless `--explain` is given.
+    """
+    found = partitioned(
+        loaded(file), mesh, in_shardings=_shardings(in_shardings), out_shardings=_shardings(out_shardings)
+    )
+    if explain:
+        print(_explained(found, topology, bandwidth, latency))
+    elif topology is not None:
+        raise ArgumentError("partition --topology: goes with --explain")
+    if output is not None or not explain:
+        write(output, found.module.to_text().encode())
+
+
+def _shardings(text: str | None) -> list[str | None] | None:
+    return None if text is None else [part.strip() or None for part in text.split(";")]
+
+
+def _explained(found: Partitioned, topology: str | None, bandwidth: str, latency: str) -> str:
+    """The reasons, with times on a topology; and how much there is of them."""
+    times: dict[str, float] = {}
+    if topology is not None:
+        replay = simulate(found.module, topology, bandwidth=bandwidth, latency=latency)
+        times = {c.name: c.seconds for c in replay.collectives}
+    lines: list[str] = []
+    for reason in found.reasons:
+        first, *rest = str(reason).split("\n")
+        if reason.collective in times:
+            first += f", {times[reason.collective] * 1e6:.3f} us"
+        lines += [first, *rest]
+    collectives = [r for r in found.reasons if r.collective]
+    whole = sum(not r.collective for r in found.reasons)
+    nbytes = sum(r.nbytes for r in collectives)
+    lines.append(f"{found.module.name} on {found.module.num_partitions} devices: {len(collectives)} collectives of")
+    lines[-1] += f" {nbytes:,} bytes a device, {whole} ops on whole values"
+    return "\n".join(lines)

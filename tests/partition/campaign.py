@@ -1,0 +1,180 @@
+"""Random programs with random shardings, in parts and whole: python -m tests.partition.campaign --count 1000.
+
+    --seed N        the first seed
+    --compiled      machine code runs the parts too
+    --show SEED     prints a seed's program, its parts and the reasons
+
+Integers and what only moves agree bit for bit; floats as their values are small whole numbers, to a bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+import hlokit as hk
+from hlokit.types.mesh import Axis, Mesh
+from hlokit.types.sharding import DimensionSharding, NamedSharding, Sharding
+from tests.fuzz.programs import Options, random_module
+from tests.fuzz.values import random_array
+
+MESHES = ((2,), (4,), (2, 2), (8,), (2, 4), (2, 2, 2), (3,), (6,))
+_NOT_DRAWN = frozenset({"rng", "rng-bit-generator", "rng-get-and-update-state"})
+_SHARDED = 0.5
+_BOUND = 1e-3
+
+
+def options(exact: bool) -> Options:
+    """What is drawn: programs of integers, or of everything."""
+    from tests.fuzz.recipes import RECIPES
+
+    types = ("s32", "s32", "u8", "pred", "s16", "u32") if exact else ("f32", "f32", "s32", "pred", "f64", "c64")
+    opcodes = frozenset(RECIPES) - _NOT_DRAWN
+    return Options(
+        dynamic=False,
+        layouts=False,
+        types=types,
+        wild=0.0,
+        opcodes=opcodes,
+        largest=9,
+        denormals=False,
+        identities=not exact,
+    )
+
+
+def random_mesh(chance: random.Random) -> Mesh:
+    """A mesh of 2 to 8 devices, now and then in another order than 0, 1, 2, ..."""
+    sizes = chance.choice(MESHES)
+    axes = tuple(zip("abc", sizes, strict=False))
+    devices = list(range(int(np.prod(sizes))))
+    if chance.random() < 0.2:
+        chance.shuffle(devices)
+    return Mesh.make(axes, devices)
+
+
+def random_sharding(chance: random.Random, mesh: Mesh, rank: int) -> Sharding:
+    """Some axes, or halves of them, on some dimensions."""
+    free: list[Axis] = []
+    for name, size in mesh.axes:
+        if size % 2 == 0 and size > 2 and chance.random() < 0.4:
+            free += [Axis(name, 1, 2), Axis(name, 2, size // 2)]
+        else:
+            free.append(Axis(name))
+    chance.shuffle(free)
+    dimensions: list[list[Axis]] = [[] for _ in range(rank)]
+    for axis in free:
+        if rank and chance.random() < 0.6:
+            dimensions[chance.randrange(rank)].append(axis)
+    for axes in dimensions:  # neighbours that make one part are written as it
+        for a, b in pairwise(list(axes)):
+            if a.is_part and b.is_part and a.name == b.name and a.pre * a.size == b.pre:
+                axes.remove(b)
+                break
+    return Sharding("named", named=NamedSharding(mesh, tuple(DimensionSharding(tuple(axes)) for axes in dimensions)))
+
+
+def shard_at_random(chance: random.Random, module: hk.HloModule, mesh: Mesh) -> None:
+    """Gives arrays of the entry shardings."""
+    for instruction in module.entry.instructions:
+        if instruction.shape.is_array and chance.random() < _SHARDED:
+            sharding = random_sharding(chance, mesh, instruction.shape.rank)
+            instruction.ensure_extra().sharding = sharding
+
+
+def program(seed: int) -> tuple[hk.HloModule, Mesh, list[Any], bool]:
+    """A module with shardings, its mesh, arguments, and whether all is exact."""
+    chance = random.Random(seed)
+    exact = seed % 2 == 0
+    module = random_module(seed, options(exact))
+    kinds = {leaf.dtype.kind for i in module.instructions() for leaf in i.shape.leaves() if leaf.is_array}
+    exact = not kinds & {"floating", "complex"}
+    mesh = random_mesh(chance)
+    shard_at_random(chance, module, mesh)
+    numbers = np.random.default_rng(seed)
+    arguments: list[Any] = []
+    for parameter in module.entry.parameters:
+        shape = parameter.shape
+        if shape.dtype.is_floating or shape.dtype.is_complex:
+            arguments.append(numbers.integers(-3, 4, shape.dimensions).astype(shape.dtype.numpy))
+        else:
+            arguments.append(random_array(numbers, shape.dtype, shape.dimensions, 0.0, False))
+    return module, mesh, arguments, exact
+
+
+def checked(seed: int, compiled: bool = False, opcodes: Counter[str] | None = None) -> str:
+    """What is wrong with a seed's program in parts; "" if nothing is, "unsupported: ..." where it is refused by name."""
+    module, mesh, arguments, exact = program(seed)
+    try:
+        found = hk.partition(module, mesh)
+    except hk.UnsupportedError as error:
+        return f"unsupported: {str(error).split('(')[0]}"
+    if opcodes is not None:
+        opcodes.update(r.opcode for r in found.reasons if r.kind == "whole")
+    parts = found.split(*arguments)
+    with np.errstate(all="ignore"):
+        want = hk.evaluate(module, *arguments, partitions=1)
+        got = found.join(hk.evaluate(found.module, *parts))
+        problem = difference(got, want, exact)
+        if not problem and compiled:
+            problem = difference(found.join(hk.compile(found.module)(*parts)), want, exact)
+    return problem
+
+
+def difference(got: Any, want: Any, exact: bool) -> str:
+    """What differs of two results; "" if nothing does."""
+    if isinstance(want, tuple):
+        problems = [difference(g, w, exact) for g, w in zip(got, want, strict=True)]
+        return next((p for p in problems if p), "")
+    if want is None:
+        return ""
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return f"{got.dtype}{got.shape} for {want.dtype}{want.shape}"
+    if exact or want.dtype.kind not in "fc":
+        return "" if got.tobytes() == want.tobytes() else f"other bits: {got} for {want}"
+    scale = np.max(np.abs(want), initial=1.0, where=np.isfinite(want))
+    near = np.isclose(got, want, rtol=_BOUND, atol=_BOUND * float(scale), equal_nan=True)
+    return "" if np.all(near) else f"{got} for {want}"
+
+
+def shown(seed: int) -> str:
+    """A seed's program and its parts."""
+    module, mesh, _, _ = program(seed)
+    found = hk.partition(module, mesh)
+    return "\n".join([str(module), str(found.module), *map(str, found.reasons)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--show", type=int)
+    given = parser.parse_args()
+    if given.show is not None:
+        print(shown(given.show))
+        print(checked(given.show, given.compiled))
+        return
+    classes: Counter[str] = Counter()
+    opcodes: Counter[str] = Counter()
+    for seed in range(given.seed, given.seed + given.count):
+        try:
+            found = checked(seed, given.compiled, opcodes)
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+        if found and not found.startswith("unsupported"):
+            print(f"seed {seed}: {found[:300]}")
+        classes[found if found.startswith("unsupported") else "wrong" if found else "equal"] += 1
+    for name, count in classes.most_common():
+        print(f"{count:7} {name}")
+    print("on whole values:", ", ".join(f"{opcode} {count}" for opcode, count in opcodes.most_common()))
+    sys.exit(1 if classes["wrong"] else 0)
+
+
+if __name__ == "__main__":
+    main()
