@@ -131,6 +131,7 @@ dist: $(READY)
 docs: $(READY)
 	$(BIN)/python -m pip install -q --group docs
 	$(BIN)/sphinx-build -q -W --keep-going docs build/docs
+	$(BIN)/python -m tests.site build/docs
 	@echo "build/docs/index.html"
 
 # Only the public index may be recorded: no configuration or environment of this host.

@@ -149,7 +149,24 @@ def _op_page(opcode: str) -> str:
     """What `hlokit ops` prints, with the op's diagrams before its operands."""
     text = _linked(reference(OPS[opcode]), "../rules/")
     figures = [diagram.figure(program) for program in _programs().get(opcode, ())]
-    return text.replace("\n- operands: ", "\n" + "\n".join([*figures, "- operands: "]), 1) + "\n"
+    text = text.replace("\n- operands: ", "\n" + "\n".join([*figures, "- operands: "]), 1)
+    text = text.replace("\n- lowering form: ", f"\n- compiled as: {compiled(OPS[opcode])}\n- lowering form: ", 1)
+    head, rules_title, rest = text.partition("\nRules:\n")
+    return "\n".join([head, "", *_functions_of(opcode), "## Rules"[: 9 * bool(rules_title)], rest]) + "\n"
+
+
+def _functions_of(opcode: str) -> list[str]:
+    """The parameters of the functions that make an op, three at most."""
+    lines: list[str] = []
+    for name, function in [*made_by().get(OPS[opcode], {}).items()][:3]:
+        page, anchor = ("builder", "api-builder-class") if name.startswith("b.") else ("operations", _anchor(name))
+        shown = name if name.startswith("b.") else f"hk.{name}"
+        public = getattr(hlokit, name) if shown != name else function
+        parameters = entries(split(inspect.getdoc(public) or "").get("Parameters", ""))
+        lines += [f"## {shown}", "", f"`{shown}{_signature(public)}`", ""]
+        lines += [_entry(*each) for each in parameters.items()]
+        lines += ["", f"[Results, errors and examples](../api/{page}.md#{anchor})", ""]
+    return [_linked("\n".join(lines), "../rules/")]
 
 
 @cache
