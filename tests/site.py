@@ -51,7 +51,7 @@ class Page(HTMLParser):
         if tag == "a" and self._in_article and address is not None:
             self._link = address
             self.inside.append((address, ""))
-        if self._in_article and tag == "figure":
+        if self._in_article and tag == "svg":
             self.text += f" {given.get('class') or ''} "
 
     def handle_endtag(self, tag: str) -> None:
