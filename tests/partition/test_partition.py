@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.passes.partitioner import Network, partition
 from hlokit.passes.partitioner.placement import Grid, Placement
 from hlokit.passes.partitioner.plan import Planner
 from hlokit.types.mesh import Axis, Mesh
@@ -121,6 +122,59 @@ def test_families(op: str, axes: str) -> None:
   r = {op}{result}
   ROOT t = ({op.split(" ")[0]}, s32[8,6]) tuple(r, x)
 }}""")
+
+
+RANGES = [
+    ("f32[7,3] dynamic-slice(x, s, s), dynamic_slice_sizes={7,3}", "all-reduce"),
+    ("f32[2,3] dynamic-slice(x, s, s), dynamic_slice_sizes={2,3}", "all-reduce"),
+    ("f32[7,10] dynamic-update-slice(x, u, s, s)", ""),
+    ("f32[5,10] gather(x, k), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1,"
+     " slice_sizes={1,10}", "all-reduce"),
+    ("f32[7,10] scatter(x, k, v), update_window_dims={1}, inserted_window_dims={0},"
+     " scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "expected"), RANGES, ids=lambda text: text.split("(")[0])
+@pytest.mark.parametrize("axes", ["{'a'}, {}", "{}, {'b'}", "{'a'}, {'b'}", "{'b','a'}, {}"])
+def test_ranges(op: str, expected: str, axes: str) -> None:
+    """Each device looks up, or writes, what lies in its part; places outside are moved inside, or dropped, as whole."""
+    is_update = not expected
+    module = hk.parse(f"""HloModule m
+{ADD}ENTRY e {{
+  x = f32[7,10] parameter(0), sharding={{{MESH}, [{axes}]}}
+  s = s32[] parameter(1)
+  u = f32[7,3] parameter(2)
+  k = s32[5,1] parameter(3)
+  v = f32[5,10] parameter(4)
+  ROOT r = {op}, sharding={{{MESH}, [{axes if is_update else "{}, {}"}]}}
+}}""")
+    found = partition(module, network=Network(bandwidth=1e6, latency=0.0))
+    seen = {reason.kind for reason in found.reasons}
+    assert not seen if is_update else "whole" not in seen
+    numbers = np.random.default_rng(0)
+    run = hk.compile(found.module)
+    for start in (-3, 0, 2, 4, 6, 20):
+        shapes = [p.shape for p in module.entry.parameters]
+        arguments = [numbers.integers(-9, 10, shape.dimensions).astype(shape.dtype.numpy) for shape in shapes]
+        arguments[1] = np.int32(start)
+        whole = hk.evaluate(module, *arguments, partitions=1)
+        parts = found.split(*arguments)
+        assert found.join(hk.evaluate(found.module, *parts)).tobytes() == whole.tobytes()
+        assert found.join(run(*parts)).tobytes() == whole.tobytes()
+
+
+def test_lookup_is_a_sum() -> None:
+    """A long table that is divided is not gathered: what devices find is added up."""
+    module = hk.parse("""HloModule m
+ENTRY e {
+  x = f32[100000,8] parameter(0), sharding={devices=[4,1]<=[4]}
+  k = s32[16,1] parameter(1)
+  ROOT r = f32[16,8] gather(x, k), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0},
+    index_vector_dim=1, slice_sizes={1,8}
+}""")
+    found = hk.partition(module)
+    assert kinds(found) == ["all-reduce"] and "each device finds" in found.reasons[0].because
 
 
 def test_loops() -> None:

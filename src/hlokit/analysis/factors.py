@@ -62,11 +62,28 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """The place along a factor at which what is looked up, or written, begins: an element of an operand.
+
+    factor     along which it moves
+    source     number of the operand that says it
+    component  (dimension, place) of it in that operand, whose other dimensions count such places; None for a scalar
+    last       the greatest place: greater ones are moved to it, and negative ones to 0; or, of a scatter, dropped
+    """
+
+    factor: int
+    source: int
+    component: tuple[int, int] | None
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """The factors of an instruction: those of its results come first, in the order of their dimensions.
 
     operands, results  for each array its dimensions' factors; several in one dimension multiply to its size.
                        A tuple has one entry for each of its arrays.
+    starts             where places are known when the program runs, and one element says them
 
         >>> b = hk.Builder()
         >>> x = b.parameter(0, hk.f32[8, 6])
@@ -78,6 +95,7 @@ class Relation:
     factors: tuple[Factor, ...]
     operands: tuple[Dimensions, ...]
     results: tuple[Dimensions, ...]
+    starts: tuple[Start, ...] = ()
 
     def __str__(self) -> str:
         def array(dimensions: Dimensions) -> str:
@@ -125,6 +143,7 @@ class _Draft:
         self.results: list[list[list[Any]]] = [[[] for _ in s.dimensions] for s in results]
         self.shapes = [*operands, *results]
         self.factors: dict[Any, Factor] = {}
+        self.starts: dict[Any, tuple[int, tuple[int, int] | None, int]] = {}
 
     def add(self, key: Any, size: int, kind: Kind = "same", is_numbered: bool = False) -> Any:
         """A factor; one that is there becomes the worse of the two kinds."""
@@ -150,7 +169,18 @@ class _Draft:
             tuple(self.factors[key] for key in order),
             tuple(tuple(tuple(order[key] for key in d) for d in array) for array in self.operands),
             tuple(tuple(tuple(order[key] for key in d) for d in array) for array in self.results),
+            tuple(Start(order[key], *start) for key, start in self.starts.items()),
         )
+
+    def start(self, key: Any, place: Affine, first: int = 0) -> None:
+        """A start of a factor, if one element says its place; `first`: the number of the operand that is read as 0."""
+        found = [term for term, _ in place.terms if isinstance(term, _RunTime)]
+        if len(found) != 1 or found[0].source is None:
+            return
+        read = found[0].source
+        known = [(d, a.constant) for d, a in enumerate(read.index) if a.is_constant]
+        if len(known) <= 1:
+            self.starts[key] = (first + read.operand, known[0] if known else None, found[0].high)
 
 
 def _map(op: Op, operands: Sequence[Shape], results: Sequence[Shape]) -> Relation:
@@ -291,6 +321,8 @@ def _scatter(op: Op, operands: Sequence[Shape], results: Sequence[Shape]) -> Rel
     for d, size in enumerate(target.dimensions):
         if not draft.results[0][d]:
             draft.add(("hit", d), size, is_numbered=True)
+            if probe.target is not None:
+                draft.start(("hit", d), probe.target.index[d], count)
             for array in (*draft.operands[:count], *draft.results):
                 array[d].append(("hit", d))
     return draft.complete()
@@ -311,6 +343,7 @@ class _Element:
     """A value of which only the type is known."""
 
     dtype: DType
+    read: _Read | None = None
 
 
 @dataclass(frozen=True)
@@ -339,9 +372,13 @@ class _Split(Exception):
 
 
 class _RunTime(Key):
-    """An integer that is known when the program runs."""
+    """An integer that is known when the program runs: an element that is read, or something else (None)."""
 
-    __slots__ = ()
+    __slots__ = ("source",)
+
+    def __init__(self, source: _Read | None, low: int, high: int) -> None:
+        super().__init__("r", low, high)
+        self.source = source
 
 
 class _Digits(Key):
@@ -392,7 +429,7 @@ class _Probe(Emitter):
         return then()
 
     def as_index(self, value: Value, low: int, high: int, inside: bool = False) -> Affine:
-        return Affine.of(low) if high - low == 1 else Affine.of(_RunTime("r", low, high - 1))
+        return Affine.of(low) if high - low == 1 else Affine.of(_RunTime(getattr(value, "read", None), low, high - 1))
 
     def quotient(self, affine: Affine, divisor: int) -> Affine:
         for key, c in affine.terms:
@@ -418,8 +455,9 @@ class _Reader:
     shape: Shape
 
     def __call__(self, index: Index) -> Value:
-        self.probe.reads.append(_Read(self.operand, index))
-        return _Element(self.shape.dtype)
+        read = _Read(self.operand, index)
+        self.probe.reads.append(read)
+        return _Element(self.shape.dtype, read)
 
 
 def _probed(
@@ -469,6 +507,12 @@ def _index(op: Op, operands: Sequence[Shape], results: Sequence[Shape]) -> Relat
     for number, shape in enumerate(operands):
         for d, size in enumerate(shape.dimensions):
             draft.operands[number][d] = _factors_of(draft, places[number][d], size, kept)
+    for read in reads:
+        for d, place in enumerate(read.index):
+            key = draft.operands[read.operand][d][0]
+            moving = [k for k, _ in place.terms if k in kept]
+            if draft.factors[key].kind == "looked up" and any(isinstance(k, _RunTime) for k, _ in place.terms):
+                draft.start(moving[0] if moving else key, place)
     return draft.complete()
 
 
@@ -566,4 +610,4 @@ _FORMS: dict[str, Callable[[Op, Sequence[Shape], Sequence[Shape]], Relation]] = 
     "scatter": _scatter,
 }
 
-__all__ = ["Factor", "Relation", "relation", "relation_of"]
+__all__ = ["Factor", "Relation", "Start", "relation", "relation_of"]

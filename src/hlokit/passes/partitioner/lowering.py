@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hlokit.analysis.factors import Relation, relation, relation_of
+from hlokit.analysis.factors import Relation, Start, relation, relation_of
 from hlokit.analysis.reducers import neutral_value, single_op
-from hlokit.builder import constants, control, elementwise, movement
+from hlokit.builder import constants, control, elementwise, indexing, movement
 from hlokit.builder.core import Builder, XlaOp
 from hlokit.errors import ShapeError, UnsupportedError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Extra, Instruction
-from hlokit.hlo.op import Op, infer_shape
+from hlokit.hlo.op import OPS, Op, infer_shape
 from hlokit.ops.control_flow import Conditional, While
 from hlokit.ops.structure import Constant, GetTupleElement, OptBarrier, Parameter, Tuple
 from hlokit.passes.partitioner.emission import Emission, addition
@@ -325,12 +325,13 @@ class _Related:
         self.results = list(instruction.shape.leaves())
         self.wanted = lowering.wanted(instruction)
         self.fold = self._fold()
+        self.starts = {s.factor: s for s in relation.starts if self._has_ranges(s)}
 
     def lowered(self) -> Value:
         choice = min(self._choices(), key=lambda choice: choice.seconds)
         operands = [self._placement(dimensions, choice.parts) for dimensions in self.relation.operands]
-        results = [self._placement(dimensions, choice.parts) for dimensions in self.relation.results]
-        local = self._local_op(operands, results)
+        results = [self._placement(dimensions, self._of_results(choice.parts)) for dimensions in self.relation.results]
+        local = self._local_op(operands, results, choice.parts)
         if local is None:
             return self.lowering._whole(self.instruction, f"{self.instruction.opcode} has no form on parts")  # pyright: ignore[reportPrivateUsage]
         return self._emitted(local, choice, operands, results)
@@ -363,7 +364,8 @@ class _Related:
                     for number, mine in self._divided(factors, along):
                         factor = self.relation.factors[number]
                         free = mine if not taken & set(mine) else ()
-                        if number in parts or not free or is_for_folded != (factor.kind == "folded"):
+                        is_term = factor.kind in ("folded", "looked up")
+                        if number in parts or not free or is_for_folded != is_term:
                             continue
                         if not self._may_divide(number, folds):
                             continue
@@ -376,6 +378,8 @@ class _Related:
     def _may_divide(self, number: int, folds: bool) -> bool:
         """Whether results of parts are parts of the results; or terms of them, which `folds` allows."""
         factor = self.relation.factors[number]
+        if number in self.starts:
+            return folds or factor.kind == "same"
         if factor.kind == "folded":
             return folds and self.fold is not None
         in_all = all(any(number in factors for factors in dimensions) for dimensions in self.relation.results)
@@ -424,7 +428,7 @@ class _Related:
             seconds += self.planner.seconds(leaf.sizes, _itemsize(leaf.part.shape), leaf.placement, target)
         unreduced = self._unreduced(parts)
         for shape, dimensions, wanted in zip(self.results, self.relation.results, self.wanted, strict=True):
-            made = Placement(self._placement(dimensions, parts).dimensions, unreduced)
+            made = Placement(self._placement(dimensions, self._of_results(parts)).dimensions, unreduced)
             target = wanted if wanted is not None and not wanted.unreduced else Placement(made.dimensions)
             seconds += self.planner.seconds(shape.dimensions, _itemsize(shape), made, target)
         sizes = (-(-f.size // self.grid.count(parts.get(i, ()))) for i, f in enumerate(self.relation.factors))
@@ -443,8 +447,85 @@ class _Related:
         return None
 
     def _unreduced(self, parts: dict[int, Parts]) -> Parts:
-        folded = (parts.get(i, ()) for i, f in enumerate(self.relation.factors) if f.kind == "folded")
-        return tuple(part for mine in folded for part in mine)
+        """The parts whose devices have terms of the results: of what is folded, and of what only one of them finds."""
+        terms = (parts.get(i, ()) for i, f in enumerate(self.relation.factors) if f.kind in ("folded", "looked up"))
+        return tuple(part for mine in terms for part in mine)
+
+    def _of_results(self, parts: dict[int, Parts]) -> dict[int, Parts]:
+        """The parts of the factors that results are divided along: not of what is looked up."""
+        return {i: mine for i, mine in parts.items() if self.relation.factors[i].kind != "looked up"}
+
+    # -- what is looked up or written at places that are known when the program runs
+
+    def _has_ranges(self, start: Start) -> bool:
+        """Whether each device can take the places in its own range, and the devices' findings be added up."""
+        factor, source = self.relation.factors[start.factor], self.leaves[start.source]
+        wide = source.part.dtype.is_integral and source.part.dtype.bits >= 32
+        if not wide or factor.size >= 2**31 or len(self.results) != 1 or factor.kind not in ("same", "looked up"):
+            return False
+        return factor.kind == "same" or OPS["add"]().neutral(self.results[0].dtype) is not None
+
+    def _reach(self, start: Start) -> int:
+        """So many elements from its start on are looked up or written."""
+        return self.relation.factors[start.factor].size - start.last
+
+    def _divided_starts(self, parts: dict[int, Parts]) -> list[Start]:
+        return [start for number, start in self.starts.items() if parts.get(number)]
+
+    def _widened(self, shape: Shape, dimensions: Sequence[Sequence[int]], parts: dict[int, Parts]) -> Shape:
+        """A part's shape with the elements before and behind it that a place near its end reaches."""
+        sizes = list(shape.dimensions)
+        for start in self._divided_starts(parts):
+            for d, factors in enumerate(dimensions):
+                sizes[d] += 2 * self._reach(start) if start.factor in factors else 0
+        return Shape.array(shape.dtype, sizes)
+
+    def _in_ranges(self, operands: list[XlaOp], parts: dict[int, Parts]) -> list[XlaOp]:
+        """Operands so that the op finds or writes what lies in the device's range, and else meets padding."""
+        builder, found = self.lowering.builder, list(operands)
+        for start in self._divided_starts(parts):
+            reach, source = self._reach(start), found[start.source]
+            local = -(-self.relation.factors[start.factor].size // self.grid.count(parts[start.factor]))
+            dtype = source.dtype
+            for number, dimensions in enumerate(self.relation.operands):
+                for d, factors in enumerate(dimensions):
+                    if start.factor in factors:
+                        value = OPS["add"]().neutral(found[number].dtype)
+                        fill = builder.constant(0 if value is None else value, found[number].dtype)
+                        padding = [(reach, reach, 0) if i == d else (0, 0, 0) for i in range(found[number].rank)]
+                        found[number] = movement.pad(found[number], fill, padding)
+            offset = self.lowering.emission.place(parts[start.factor]) * builder.constant(np.int32(-local))
+            offset = elementwise.convert_element_type(offset + builder.constant(np.int32(reach)), dtype)
+
+            def spread(value: XlaOp, like: XlaOp = source) -> XlaOp:
+                return movement.broadcast(value, like.shape.dimensions)
+
+            zero, last = (spread(builder.constant(n, dtype)) for n in (0, start.last))
+            if self.instruction.op.form == "scatter":  # what begins outside is dropped, before and now
+                inside = elementwise.and_(elementwise.ge(source, zero), elementwise.le(source, last))
+                outside = spread(elementwise.sub(builder.constant(0, dtype), builder.constant(1, dtype)))
+                moved = elementwise.select(inside, source + spread(offset), outside)
+            else:
+                moved = elementwise.min(elementwise.max(source, zero), last) + spread(offset)
+            if start.component is not None:
+                d, place = start.component
+                numbers = builder.iota(dtypes.s32[source.shape.dimensions], d)
+                mine = elementwise.eq(numbers, spread(builder.constant(np.int32(place))))
+                moved = elementwise.select(mine, moved, source)
+            found[start.source] = moved
+        return found
+
+    def _unwidened(self, made: XlaOp, parts: dict[int, Parts], wanted: Shape) -> XlaOp:
+        """The result without the elements around a part."""
+        first = [0] * wanted.rank
+        for start in self._divided_starts(parts):
+            for d, factors in enumerate(self.relation.results[0]):
+                if start.factor in factors and self.relation.factors[start.factor].kind == "same":
+                    first[d] = self._reach(start)
+        if not any(first):
+            return made
+        limits = [a + n for a, n in zip(first, wanted.dimensions, strict=True)]
+        return indexing.slice(made, first, limits, [1] * wanted.rank)
 
     # -- folds
 
@@ -464,11 +545,17 @@ class _Related:
 
     # -- writing it
 
-    def _local_op(self, operands: Sequence[Placement], results: Sequence[Placement]) -> Op | None:
+    def _local_op(
+        self, operands: Sequence[Placement], results: Sequence[Placement], parts: dict[int, Parts]
+    ) -> Op | None:
         """The op for a device's parts; None where its shape rule gives something else for them."""
         instruction = self.instruction
         given = [self.lowering._local(_shape(leaf), p) for leaf, p in zip(self.leaves, operands, strict=True)]  # pyright: ignore[reportPrivateUsage]
         made = [self.lowering._local(shape, p) for shape, p in zip(self.results, results, strict=True)]  # pyright: ignore[reportPrivateUsage]
+        if self._divided_starts(parts):
+            given = [self._widened(s, d, parts) for s, d in zip(given, self.relation.operands, strict=True)]
+            kept = self._of_results(parts)
+            made = [self._widened(s, d, kept) for s, d in zip(made, self.relation.results, strict=True)]
         wanted = _with_leaves(instruction.shape, made)
         try:
             op = instruction.op.resized(given, wanted)
@@ -504,8 +591,13 @@ class _Related:
         init: XlaOp | None = None
         if self.fold is not None and self.fold[2] is not None and unreduced and not self._is_idempotent():
             init, parts[1] = parts[1], lowering.builder.constant(self.fold[1], parts[1].dtype)
-        shape = None if instruction.shape.is_tuple else lowering._local(self.results[0], results[0])  # pyright: ignore[reportPrivateUsage]
-        made = lowering.builder.emit(op, parts, instruction.called, shape=shape)
+        local = [lowering._local(shape, p) for shape, p in zip(self.results, results, strict=True)]  # pyright: ignore[reportPrivateUsage]
+        if self._divided_starts(choice.parts):
+            made = lowering.builder.emit(op, self._in_ranges(parts, choice.parts), instruction.called)
+            made = self._unwidened(made, choice.parts, local[0])
+        else:
+            shape = None if instruction.shape.is_tuple else local[0]
+            made = lowering.builder.emit(op, parts, instruction.called, shape=shape)
         if self._is_iota and choice.parts:
             made = self._numbered(made, results[0])
         value = lowering._taken_apart(  # pyright: ignore[reportPrivateUsage]
@@ -513,13 +605,16 @@ class _Related:
         )
         if not unreduced:
             return value
-        assert isinstance(value, Leaf) and self.fold is not None
+        assert isinstance(value, Leaf)
         wanted = self.wanted[0]
         target = wanted if wanted is not None and not wanted.unreduced else Placement(value.placement.dimensions)
         axes = ", ".join(map(str, self.grid.axes_of(unreduced)))
         because = f"the dimension that it folds is divided along {axes}: devices have terms of the result"
-        reduced = lowering.resharded(instruction, value, target, "result", because, self.fold[0])
-        if init is None:
+        if self.fold is None:
+            because = f"what it looks up is divided along {axes}: each device finds what lies in its part"
+        combiner = self.fold[0] if self.fold is not None else None
+        reduced = lowering.resharded(instruction, value, target, "result", because, combiner)
+        if init is None or self.fold is None:
             return reduced
         start = movement.broadcast(init, reduced.part.shape.dimensions)
         return Leaf(lowering.builder.emit(self.fold[2], [start, reduced.part]), reduced.sizes, reduced.placement)
