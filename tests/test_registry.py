@@ -117,11 +117,11 @@ def test_stages_are_as_the_names_say() -> None:
         {name for name in OPS if name.endswith(end)} | set(more) for end, more in (("-start", ("send", "recv")), ("-done", ()))
     )
     stages = dict.fromkeys(begin, "start") | dict.fromkeys(wait, "done") | {"async-update": "update"}
-    assert {name: op.stage for name, op in OPS.items() if op.stage} == stages
-    begun = {name: (name.removesuffix("-done") + ("" if OPS[name].peer else "-start"),) for name in wait}
+    assert {name: op.communication.stage for name, op in OPS.items() if op.communication.stage} == stages
+    begun = {name: (name.removesuffix("-done") + ("" if OPS[name].communication.peer else "-start"),) for name in wait}
     begun |= dict.fromkeys(("async-update", "async-done"), ("async-start", "async-update"))
-    assert {name: op.waits_for for name, op in OPS.items() if op.waits_for} == begun
-    assert {name: op.peer for name, op in OPS.items() if op.peer} == {name: name[:4] for name in ("send", "send-done", "recv", "recv-done")}
+    assert {name: op.communication.waits_for for name, op in OPS.items() if op.communication.waits_for} == begun
+    assert {name: op.communication.peer for name, op in OPS.items() if op.communication.peer} == {name: name[:4] for name in ("send", "send-done", "recv", "recv-done")}
 
 
 @pytest.mark.parametrize(

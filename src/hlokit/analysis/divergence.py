@@ -66,8 +66,8 @@ class Divergence:
             return _all(shape, True)
         if any(self.matters(i) for called in instruction.called for i in called.instructions):
             self.found[instruction] = None  # how often it calls depends on the op
-        if op.same_in_group and self.whole(instruction):
-            if not op.keeps_operands:
+        if op.communication.same_in_group and self.whole(instruction):
+            if not op.communication.keeps_operands:
                 return _all(shape, False)
             return tuple(_all(element, number == 0) for number, element in enumerate(shape.elements))
         return _all(shape, op.has_side_effect() or op.asks_device or any(map(_any, operands)))

@@ -76,7 +76,7 @@ def check_rendezvous(
     if not concerned:
         return Finding(PROVED, "no instruction has to do with other devices")
     try:
-        if len(set(modules)) == 1 and not any(i.op.peer for i in concerned):
+        if len(set(modules)) == 1 and not any(i.op.communication.peer for i in concerned):
             divergence = Divergence(matters, lambda i: _holds_all(i, places))
             divergence.entry(modules[0].entry)
             if not divergence.found:
@@ -404,9 +404,9 @@ class _Device:
         if isinstance(op, AsyncStart):
             result = yield from self._run(instruction.called[0], operands)
             return (tuple(operands), result, *(placeholder(s) for s in instruction.shape.elements[2:]))
-        if op.peer and not isinstance(op, SendDone):
+        if op.communication.peer and not isinstance(op, SendDone):
             return (yield from self._transfer(instruction))
-        if op.stage == "done":
+        if op.communication.stage == "done":
             return self._computed(instruction, operands)
         if any(self.search.communicates(i) for c in instruction.called for i in c.instructions):
             raise _TooLong  # a collective in a function of scalars: how often it runs depends on the op
@@ -421,8 +421,9 @@ class _Device:
             return self._fresh(instruction)
         op = instruction.op
         number = yield _Meet(instruction, members)
-        made = self._named(instruction.shape, "met", number, *(() if op.same_in_group else (self.number,)))
-        if not op.keeps_operands:
+        own = () if op.communication.same_in_group else (self.number,)
+        made = self._named(instruction.shape, "met", number, *own)
+        if not op.communication.keeps_operands:
             return made
         return (tuple(operands) if instruction.shape.elements[0].is_tuple else operands[0], *made[1:])
 
@@ -431,7 +432,7 @@ class _Device:
         if op.is_host_transfer:
             return self._fresh(instruction)
         self.process.instruction = instruction
-        route = self.process.route(op.channel_id or 0, 0 if op.peer == "send" else 1)
+        route = self.process.route(op.channel_id or 0, 0 if op.communication.peer == "send" else 1)
         if route is not None:
             sent = yield _Transfer(instruction, route)
             if isinstance(op, RecvDone) and sent.static is not instruction.shape.elements[0].static:
@@ -491,7 +492,7 @@ class _Device:
             return TOKEN_VALUE
         if isinstance(op, Constant) and not _is_small(shape):
             return self._named(shape, "constant", id(op.literal))
-        if op.has_side_effect() and op.stage != "done":
+        if op.has_side_effect() and op.communication.stage != "done":
             return self._fresh(instruction)
         if _is_small(shape) and not isinstance(op, CustomCall) and all(map(_is_known, operands)):
             known = self._evaluated(instruction, operands)

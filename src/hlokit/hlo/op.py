@@ -19,6 +19,7 @@ from hlokit.forms.graph import Graph, Node
 from hlokit.forms.kernel import Kernel
 from hlokit.forms.scatter import Scattering, Target
 from hlokit.forms.widening import computed_wide
+from hlokit.hlo.communication import CommunicationTraits
 from hlokit.types.attributes import KIND_OF_TYPE, RESULT_SHAPE, Kind
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
@@ -103,7 +104,7 @@ class Op:
       functions (interpreter.Callee). A parameter named `process` receives the device's state
       (interpreter.Process), one named `shape` the instruction's shape, `operand_shapes` those of the operands,
       `backend_config` that text (custom-call's opaque);
-    - traits: `commutative`, `side_effect`, `arity` (None: any number), `flops(...)`;
+    - traits: `commutative`, `side_effect`, `arity` (None: any number), `flops(...)`, `communication`;
     - `form`: how it is lowered (docs/add_a_form.md), and the method of that form: `scalar` for map, `element` for
       index, `fold`, `scatter` with `target`, `kernel`, `contraction`, `expand`. The called computations and groups
       are all that control and communicate ops have to say.
@@ -150,20 +151,12 @@ class Op:
     """Every element of its result is one of its first operand's, as it is."""
     chooses_places: ClassVar[bool] = False
     """Whether the values of operands choose the elements that it takes or changes."""
-    stage: ClassVar[str] = ""
-    """Part in an asynchronous operation: "start" begins it, "update" hands it on, "done" waits for it."""
-    waits_for: ClassVar[tuple[str, ...]] = ()
-    """The ops one of which makes the state that it takes: of what is under way, its start or an update."""
-    peer: ClassVar[str] = ""
-    """The end of a transfer between two devices that meet on a channel: "send" or "recv"."""
+    communication: ClassVar[CommunicationTraits] = CommunicationTraits()
+    """What it has to do with other devices, and its part in an asynchronous operation."""
     calls_through: ClassVar[bool] = False
     """Its value is that of its one called computation on its operands."""
     picks: ClassVar[int | None] = None
     """Its value is that element of its operand, a tuple."""
-    keeps_operands: ClassVar[bool] = False
-    """The first element of its result, a tuple, is its operands, or the first of them, as they are."""
-    same_in_group: ClassVar[bool] = False
-    """A collective that gives all members of a group the same; but for what it keeps of its operands."""
     whole_values: ClassVar[bool] = False
     """The reference moves values without looking inside: it receives dynamic arrays as they are (values.Dynamic)."""
     shape_required: ClassVar[bool] = False
@@ -264,8 +257,8 @@ class Op:
         return True
 
     def kept(self, result: Shape) -> int:
-        """So many arrays that a result of this shape begins with are the operands' (`keeps_operands`)."""
-        return sum(leaf.is_array for leaf in result.elements[0].leaves()) if self.keeps_operands else 0
+        """So many arrays that a result of this shape begins with are the operands' (`communication.keeps_operands`)."""
+        return sum(leaf.is_array for leaf in result.elements[0].leaves()) if self.communication.keeps_operands else 0
 
     def associates(self, dtype: DType) -> bool:
         """Whether op(op(x, y), z) == op(x, op(y, z)), for all values of this type, none of which is NaN."""

@@ -44,9 +44,9 @@ class Protocol:
         Unless it `fits` its op's shape rule, its groups are left alone, whose sizes are told by shapes.
         """
         op = instruction.op
-        if op.stage in ("start", "update"):
+        if op.communication.stage in ("start", "update"):
             self._state(instruction)
-        if op.waits_for:
+        if op.communication.waits_for:
             self._start(instruction)
         if fits:
             self.communication(instruction)
@@ -57,29 +57,29 @@ class Protocol:
         if not hasattr(op, "channel_id"):
             return
         if op.channel_id is not None:
-            kind = "send and recv" if op.peer else op.opcode.removesuffix("-start")
+            kind = "send and recv" if op.communication.peer else op.opcode.removesuffix("-start")
             self.channels.setdefault(op.channel_id, {}).setdefault(kind, instruction)
-        if not op.peer and self.replicas * self.partitions > 1:
+        if not op.communication.peer and self.replicas * self.partitions > 1:
             self._participants(instruction)
 
     def _state(self, start: Instruction) -> None:
         """The state of a start (a context of send, recv) goes to one done, and nowhere else."""
         users = list(start.users)
-        if len(users) != 1 or start.opcode not in users[0].op.waits_for or start.is_root:
-            label = "COMM-9" if start.op.peer else "HASYNC-7"
-            wanted = " or ".join(opcode for opcode, op in OPS.items() if start.opcode in op.waits_for)
+        if len(users) != 1 or start.opcode not in users[0].op.communication.waits_for or start.is_root:
+            label = "COMM-9" if start.op.communication.peer else "HASYNC-7"
+            wanted = " or ".join(opcode for opcode, op in OPS.items() if start.opcode in op.communication.waits_for)
             found = ", ".join(f"{user.name} ({user.opcode})" for user in users) or "nothing"
             self._report(start, f"its state goes to {found}, not to one {wanted}", label)
 
     def _start(self, done: Instruction) -> None:
         """Checks that a done (or an update) takes the state of a start of its kind, on the same channel."""
-        wanted = done.op.waits_for
+        wanted = done.op.communication.waits_for
         start = done.operands[0] if done.operands else None
         if start is None or start.opcode not in wanted:
-            label = "COMM-9" if done.op.peer else "HASYNC-1"
+            label = "COMM-9" if done.op.communication.peer else "HASYNC-1"
             found = "nothing" if start is None else f"{start.name} ({start.opcode})"
             self._report(done, f"its operand is {found}, not {' or '.join(wanted)}", label)
-        elif done.op.peer:
+        elif done.op.communication.peer:
             for field in ("channel_id", "is_host_transfer"):
                 found, expected = getattr(done.op, field), getattr(start.op, field)
                 if found != expected:

@@ -107,7 +107,7 @@ class _Verifier:
             extra = instruction.extra
             if extra is not None and (extra.control_predecessors or extra.parameter_replication):
                 in_order = self._extra(instruction, extra, seen) and in_order
-            if op.stage or op.form == "communicate":
+            if op.communication.stage or op.form == "communicate":
                 self.protocol.check(instruction, fits=shape is not None)
         if len(names) != len(instructions):
             self._names(instructions)

@@ -25,7 +25,7 @@ def evaluation_order(computation: Computation) -> Sequence[Instruction]:
     if computation.module is not None and computation.module.is_scheduled:
         return computation.instructions
     order = computation.post_order()
-    if not any(i.op.peer for i in order):
+    if not any(i.op.communication.peer for i in order):
         return order
     late = _by_urgency(order, sends_first=True)
     return late if len(late) == len(order) else _by_urgency(order, sends_first=False)
@@ -63,7 +63,7 @@ def _urgencies(order: Sequence[Instruction]) -> dict[Instruction, int]:
     communicates = communication_of()
     urgency = {i: _LATE if _is_recv_done(i) else _SOON for i in order}
     for instruction in order:
-        if not instruction.op.peer and communicates(instruction):
+        if not instruction.op.communication.peer and communicates(instruction):
             urgency[instruction] = _TOGETHER
     for instruction in reversed(order):
         needed_at_once = any(urgency[user] == _AT_ONCE for user in instruction.users)
@@ -74,15 +74,15 @@ def _urgencies(order: Sequence[Instruction]) -> dict[Instruction, int]:
 
 
 def _is_send(instruction: Instruction) -> bool:
-    return instruction.op.peer == "send" and instruction.op.stage == "start"
+    return instruction.op.communication.peer == "send" and instruction.op.communication.stage == "start"
 
 
 def _is_recv(instruction: Instruction) -> bool:
-    return instruction.op.peer == "recv" and instruction.op.stage == "start"
+    return instruction.op.communication.peer == "recv" and instruction.op.communication.stage == "start"
 
 
 def _is_recv_done(instruction: Instruction) -> bool:
-    return instruction.op.peer == "recv" and instruction.op.stage == "done"
+    return instruction.op.communication.peer == "recv" and instruction.op.communication.stage == "done"
 
 
 def communication_of() -> Callable[[Instruction], bool]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hlokit.forms.cost import Cost
+from hlokit.hlo.communication import CommunicationTraits
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import TOKEN_VALUE, Function
 from hlokit.types import dtype as dtypes
@@ -40,10 +41,9 @@ class AsyncStart(Op, name="async-start"):
     state: ResultShape
 
     roles = ("calls",)
-    keeps_operands = True
+    communication = CommunicationTraits(stage="start", keeps_operands=True)
     form = "control"
     rules = "HASYNC"
-    stage = "start"
     whole_values = True
 
     def infer(self, *operands: Shape, calls: ProgramShape) -> Shape:
@@ -71,8 +71,7 @@ class AsyncUpdate(Op, name="async-update"):
     passes_on = True
     form = "control"
     rules = "HASYNC"
-    stage = "update"
-    waits_for = ("async-start", "async-update")
+    communication = CommunicationTraits(stage="update", waits_for=("async-start", "async-update"))
     shape_required = True
     whole_values = True
 
@@ -93,8 +92,7 @@ class AsyncDone(Op, name="async-done"):
     picks = 1
     form = "control"
     rules = "HASYNC"
-    stage = "done"
-    waits_for = ("async-start", "async-update")
+    communication = CommunicationTraits(stage="done", waits_for=("async-start", "async-update"))
     shape_required = True
     whole_values = True
 
@@ -125,7 +123,7 @@ class CopyStart(Op, name="copy-start"):
     arity = 1
     form = "control"
     rules = "HOP-41"
-    stage = "start"
+    communication = CommunicationTraits(stage="start")
     shape_required = True
     whole_values = True
 
@@ -145,8 +143,7 @@ class CopyDone(Op, name="copy-done"):
     picks = 0
     form = "control"
     rules = "HOP-41"
-    stage = "done"
-    waits_for = ("copy-start",)
+    communication = CommunicationTraits(stage="done", waits_for=("copy-start",))
     shape_required = True
     whole_values = True
 

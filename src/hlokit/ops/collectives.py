@@ -4,6 +4,7 @@ Those that only exchange values are in exchanges.py.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from hlokit.errors import EvaluationError
 from hlokit.forms.cost import Cost, moved
+from hlokit.hlo.communication import CommunicationTraits
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Block, Contributions, Device, Function, Move, Source, Transfer
 from hlokit.ops.asynchronous import placeholder
@@ -38,7 +40,7 @@ class AllReduce(Op, name="all-reduce"):
     shape_required = True
     precision_by_shape = True
     side_effect = True
-    same_in_group = True
+    communication = CommunicationTraits(is_collective=True, same_in_group=True)
     ignored_attributes = ("mode",)
 
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
@@ -67,7 +69,7 @@ class AllReduce(Op, name="all-reduce"):
 class AllReduceStart(AllReduce, name="all-reduce-start"):
     """Begins an all-reduce; the value is computed here (HASYNC-6)."""
 
-    stage = "start"
+    communication = replace(AllReduce.communication, stage="start")
 
 
 class AllReduceDone(Op, name="all-reduce-done"):
@@ -91,8 +93,7 @@ class AllReduceDone(Op, name="all-reduce-done"):
     passes_on = True
     form = "communicate"
     rules = "HASYNC"
-    stage = "done"
-    waits_for = ("all-reduce-start",)
+    communication = CommunicationTraits(stage="done", waits_for=("all-reduce-start",))
     shape_required = True
     side_effect = True
     whole_values = True
@@ -119,6 +120,7 @@ class CollectiveReduce(Op, name="collective-reduce"):
 
     roles = ("to_apply",)
     form = "communicate"
+    communication = CommunicationTraits(is_collective=True)
     rules = "BEY-82"
     shape_required = True
     side_effect = True
@@ -163,7 +165,7 @@ class AllGather(Op, name="all-gather"):
     form = "communicate"
     rules = "AGATHER"
     side_effect = True
-    same_in_group = True
+    communication = CommunicationTraits(is_collective=True, same_in_group=True)
 
     def infer(self, *operands: Shape) -> Shape:
         self._check_gathered(operands, self.result)
@@ -203,8 +205,7 @@ class AllGather(Op, name="all-gather"):
 class AllGatherStart(AllGather, name="all-gather-start"):
     """Begins an all-gather; the state holds (operand, result), or a tuple of each (HOP-32)."""
 
-    stage = "start"
-    keeps_operands = True
+    communication = replace(AllGather.communication, stage="start", keeps_operands=True)
 
     def infer(self, *operands: Shape) -> Shape:
         parts = self.result.elements
@@ -241,8 +242,7 @@ class AllGatherDone(Op, name="all-gather-done"):
     picks = 1
     form = "communicate"
     rules = "HASYNC"
-    stage = "done"
-    waits_for = ("all-gather-start",)
+    communication = CommunicationTraits(stage="done", waits_for=("all-gather-start",))
     shape_required = True
     side_effect = True
     whole_values = True
@@ -267,6 +267,7 @@ class ReduceScatter(Op, name="reduce-scatter"):
 
     roles = ("to_apply",)
     form = "communicate"
+    communication = CommunicationTraits(is_collective=True)
     rules = "RSCAT"
     side_effect = True
     ignored_attributes = ("mode",)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 from hlokit.errors import EvaluationError, HlokitError
+from hlokit.hlo.communication import CommunicationTraits
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import TOKEN_VALUE, Array, Device
 from hlokit.ops.asynchronous import placeholder
@@ -87,7 +88,7 @@ class Send(Op, name="send"):
     arity = 2
     form = "communicate"
     rules = "COMM"
-    stage, peer = "start", "send"
+    communication = CommunicationTraits(stage="start", peer="send")
     shape_required = shape_ignored = True
     side_effect = True
 
@@ -109,8 +110,7 @@ class SendDone(Op, name="send-done"):
     arity = 1
     form = "communicate"
     rules = "COMM"
-    stage, peer = "done", "send"
-    waits_for = ("send",)
+    communication = CommunicationTraits(stage="done", waits_for=("send",), peer="send")
     shape_required = True
     side_effect = True
 
@@ -132,7 +132,7 @@ class Recv(Op, name="recv"):
     arity = 1
     form = "communicate"
     rules = "COMM"
-    stage, peer = "start", "recv"
+    communication = CommunicationTraits(stage="start", peer="recv")
     side_effect = True
 
     def infer(self, token: Shape) -> Shape:
@@ -155,8 +155,7 @@ class RecvDone(Op, name="recv-done"):
     arity = 1
     form = "communicate"
     rules = "COMM"
-    stage, peer = "done", "recv"
-    waits_for = ("recv",)
+    communication = CommunicationTraits(stage="done", waits_for=("recv",), peer="recv")
     shape_required = shape_ignored = True
     side_effect = True
     whole_values = True

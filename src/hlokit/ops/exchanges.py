@@ -1,12 +1,14 @@
 """Collective ops by which devices exchange values: all-to-all, collective-permute, collective-broadcast."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from operator import le
 from typing import Annotated, Any
 
 import numpy as np
 
 from hlokit.errors import EvaluationError
+from hlokit.hlo.communication import CommunicationTraits
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Block, Device, Move, Source, Transfer
 from hlokit.ops.asynchronous import placeholder
@@ -29,6 +31,7 @@ class AllToAll(Op, name="all-to-all"):
     dimension: Annotated[int | None, OPTIONAL_SINGLE] = attr(None, text="dimensions")
 
     form = "communicate"
+    communication = CommunicationTraits(is_collective=True)
     rules = "A2A"
     shape_required = True
     side_effect = True
@@ -88,6 +91,7 @@ class RaggedAllToAll(Op, name="ragged-all-to-all"):
 
     arity = 6
     form = "communicate"
+    communication = CommunicationTraits(is_collective=True)
     rules = "BEY-65"
     shape_required = True
     side_effect = True
@@ -137,7 +141,7 @@ class CollectiveBroadcast(Op, name="collective-broadcast"):
     rules = "BEY-63"
     shape_required = True
     side_effect = True
-    same_in_group = True
+    communication = CommunicationTraits(is_collective=True, same_in_group=True)
 
     def infer(self, *operands: Shape) -> Shape:
         check_groups(self.replica_groups, self.channel_id, equal=False, dense=False)
@@ -188,6 +192,7 @@ class CollectivePermute(Op, name="collective-permute"):
     slice_sizes: Annotated[tuple[tuple[int, ...], ...], INT_LISTS] = attr((), proto="dynamic_slice_sizes")
 
     form = "communicate"
+    communication = CommunicationTraits(is_collective=True)
     rules = "CPERM"
     shape_required = True
     side_effect = True
@@ -293,8 +298,7 @@ class CollectivePermuteStart(CollectivePermute, name="collective-permute-start")
 
     state: ResultShape
 
-    stage = "start"
-    keeps_operands = True
+    communication = replace(CollectivePermute.communication, stage="start", keeps_operands=True)
 
     def infer(self, *operands: Shape) -> Shape:
         self._check_pairs(operands)
@@ -331,8 +335,7 @@ class CollectivePermuteDone(Op, name="collective-permute-done"):
     picks = 1
     form = "communicate"
     rules = "HASYNC"
-    stage = "done"
-    waits_for = ("collective-permute-start",)
+    communication = CommunicationTraits(stage="done", waits_for=("collective-permute-start",))
     shape_required = True
     side_effect = True
     whole_values = True

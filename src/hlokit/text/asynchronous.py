@@ -84,7 +84,7 @@ class AsyncChains:
         while instruction not in self._starts:
             if instruction.opcode == "async-start":
                 self._starts[instruction] = instruction
-            elif "async-start" in instruction.op.waits_for and len(instruction.operands) == 1:
+            elif "async-start" in instruction.op.communication.waits_for and len(instruction.operands) == 1:
                 chain.append(instruction)
                 instruction = instruction.operands[0]
             else:
@@ -118,7 +118,7 @@ class AsyncChains:
         self, instruction: Instruction, base: str | None, thread: str | None, computation: Computation | None
     ) -> None:
         """HASYNC-1, 2, 8: an update or done follows a start or update, of the op, thread and computation it names."""
-        wanted = instruction.op.waits_for
+        wanted = instruction.op.communication.waits_for
         if not instruction.operands:
             raise ShapeError("HINST-5", f"operands of {instruction.opcode}", 0, 1)
         operand = instruction.operands[0]

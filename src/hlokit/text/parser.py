@@ -272,7 +272,7 @@ class Parser:
         if lexer.value == ",":
             if opcode == "conditional" and operands:
                 spelling = branch_spelling(operands[0].shape.dtype)
-            elif "async-start" in spelling.op_class.waits_for:
+            elif "async-start" in spelling.op_class.communication.waits_for:
                 spelling = repeating_spelling(opcode, wrapped)
             extra, called = self._attributes(spelling, fields, body)
         return self._add(body, Draft(name, spelling, shape, fields, operands, called, extra, start, wrapped))
@@ -487,7 +487,7 @@ class Parser:
                 repeated = self._repeated(draft)
                 op, called = self._op(draft)
                 instruction = self._added(body, op, draft, called)
-                if "async-start" in op.waits_for:
+                if "async-start" in op.communication.waits_for:
                     self.chains.check(instruction, draft.wrapped, *repeated)
             if instruction.shape.is_tuple:
                 self.sizes.check(instruction.shape)
@@ -501,7 +501,7 @@ class Parser:
 
     def _repeated(self, draft: Draft) -> tuple[str | None, Computation | None]:
         """Takes what an async-update or async-done repeats of its start: the thread, the computation (HASYNC-8)."""
-        if "async-start" not in draft.spelling.op_class.waits_for:
+        if "async-start" not in draft.spelling.op_class.communication.waits_for:
             return None, None
         return draft.fields.pop("async_execution_thread", None), draft.called.pop("calls", [None])[0]
 

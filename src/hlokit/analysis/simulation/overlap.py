@@ -26,8 +26,8 @@ def overlapping(order: list[Instruction]) -> list[Instruction]:
 
 
 def _is_start(instruction: Instruction) -> bool:
-    return instruction.op.stage == "start" and not instruction.op.peer
+    return instruction.op.communication.stage == "start" and not instruction.op.communication.peer
 
 
 def _is_done(instruction: Instruction) -> bool:
-    return instruction.op.stage == "done" and not instruction.op.peer
+    return instruction.op.communication.stage == "done" and not instruction.op.communication.peer

@@ -38,9 +38,8 @@ from hlokit.interpreter.routes import PAIRS, Place, told_pairs
 from hlokit.interpreter.transport import rendezvous_key
 from hlokit.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
 from hlokit.ops.collectives import AllGather, AllReduce, CollectiveReduce, ReduceScatter
-from hlokit.ops.communication import Recv, RecvDone, Send, SendDone
 from hlokit.ops.control_flow import Call, Conditional, While
-from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast, CollectivePermute, RaggedAllToAll
+from hlokit.ops.exchanges import CollectiveBroadcast, CollectivePermute, RaggedAllToAll
 from hlokit.ops.structure import Parameter
 from hlokit.types.shape import Shape
 
@@ -150,9 +149,9 @@ class _Writer:
             self.computation(instruction.called[0])
         elif isinstance(op, AsyncStart):
             self._async(instruction)
-        elif isinstance(op, (Send, SendDone, Recv, RecvDone)):
+        elif op.communication.peer:
             self._transfer(instruction, op)
-        elif op.stage == "done":
+        elif op.communication.stage == "done":
             self._emit(End(self.started[instruction.operands[0]], (0, 1)))
         else:
             self._collective(instruction)
@@ -241,14 +240,14 @@ class _Writer:
     def _async(self, start: Instruction) -> None:
         """A wrapped collective goes on until its async-done; more than one would need a second thread."""
         inner = [i for i in self._order(start.called[0]) if self.communicates(i)]
-        if len(inner) == 1 and not inner[0].called[1:] and _is_collective(inner[0]):
+        if len(inner) == 1 and not inner[0].called[1:] and inner[0].op.communication.is_collective:
             self._begin(start, inner[0])
             return
         self._note(f"{start.name}: counted where it starts, it does more than one collective")
         self.computation(start.called[0])
 
     def _collective(self, instruction: Instruction) -> None:
-        if not _is_collective(instruction):
+        if not instruction.op.communication.is_collective:
             raise UnsupportedError(f"simulate: {instruction.name}: {instruction.opcode} that calls collectives")
         number = self._begin(instruction, instruction)
         if not instruction.opcode.endswith("-start"):
@@ -281,19 +280,20 @@ class _Writer:
 
     # -- sends and recvs
 
-    def _transfer(self, instruction: Instruction, op: Send | SendDone | Recv | RecvDone) -> None:
+    def _transfer(self, instruction: Instruction, op: Any) -> None:
         """The k-th send on a channel belongs to the k-th recv. Without pairs a device talks to itself."""
         if op.is_host_transfer:
             return
-        if isinstance(op, (SendDone, RecvDone)):
+        side = 0 if op.communication.peer == "send" else 1
+        if op.communication.stage == "done":
             number = self.started.get(instruction.operands[0])
             if number is not None:
-                self._emit(End(number, (0 if isinstance(op, SendDone) else 1,)))
+                self._emit(End(number, (side,)))
             return
         text = instruction.extra.frontend_attributes.get(PAIRS) if instruction.extra is not None else None
         if text is None:
             return
-        channel, side = op.channel_id or 0, 0 if isinstance(op, Send) else 1
+        channel = op.channel_id or 0
         several = self.settings.partitions > 1
         count = self.settings.partitions if several else self.settings.replicas
         pairs = told_pairs(instruction.name, text, count)
@@ -396,7 +396,7 @@ class _Writer:
             return self.settings.seconds(self.costs[instruction]) if self.costs else 0.0
         if op.calls_through:
             return self._seconds_of(instruction.called[0])
-        if not _is_collective(instruction):
+        if not instruction.op.communication.is_collective:
             return 0.0
         seconds = self._communication(instruction).plan.measured(self.topology).seconds
         return float(seconds.max(initial=0.0))
@@ -412,14 +412,6 @@ class _Writer:
             scheduled = computation.module is not None and computation.module.is_scheduled
             self.orders[computation] = order if scheduled else overlapping(order)
         return self.orders[computation]
-
-
-def _is_collective(instruction: Instruction) -> bool:
-    kinds = (
-        AllReduce, AllGather, ReduceScatter, AllToAll, RaggedAllToAll, CollectiveBroadcast, CollectiveReduce,
-        CollectivePermute,
-    )  # fmt: skip
-    return isinstance(instruction.op, kinds)
 
 
 def _operand_bytes(instruction: Instruction) -> int:
