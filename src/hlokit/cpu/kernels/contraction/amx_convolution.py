@@ -7,6 +7,7 @@ by panel, and hands out the sums. A chunk whose numbers do not fit the registers
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 
 from hlokit.cpu.kernels.contraction.amx import configure, release
@@ -22,13 +23,24 @@ from hlokit.cpu.kernels.routine import Call, Phase, Routine
 from hlokit.cpu.llvm import I1, I8, IfElse, Index, Module, Pointer, Value
 
 
-def by_amx(call: Call, module: Module, s: WindowSpace) -> Routine | None:
+def plan_amx(call: Call, s: WindowSpace) -> AmxConvolution | None:
     """Sums without holes, over at least one product. None: the machine has no such registers, or vectors are faster."""
     plan = amx_plan(s, call.target)
-    if plan is None:
-        return None
-    phases = (Weights(module, plan).written(call), _AmxChunks(call, module, plan).written())
-    return Routine(phases, head(plan) + s.group.size * plan.panels * plan.panel)
+    return None if plan is None else AmxConvolution(call, plan)
+
+
+@dataclass(frozen=True)
+class AmxConvolution:
+    """A convolution that goes this way."""
+
+    call: Call
+    plan: AmxPlan
+
+    def write(self, module: Module) -> Routine:
+        """Writes the functions into the module."""
+        p = self.plan
+        phases = (Weights(module, p).written(self.call), _AmxChunks(self.call, module, p).written())
+        return Routine(phases, head(p) + p.space.group.size * p.panels * p.panel)
 
 
 class _AmxChunks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.contraction.amx_convolution_plan import LINE, ROWS, AmxPlan
 from hlokit.cpu.kernels.contraction.amx_convolution_tile import turn
@@ -147,6 +148,22 @@ class Weights(Lines):
         return self.vectors(rhs, s.output.rhs, mask)
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where a line is laid out, and what of.
+
+    target   its address
+    source   the number of the element of lhs that it begins with
+    at       the place along each axis
+    inside   whether the place is one of the inputs', but for the axes that lines cross; None: it is
+    """
+
+    target: Pointer
+    source: Index
+    at: Mapping[int, Index]
+    inside: Value | None
+
+
 class LinePatch(Lines):
     """Lays out the lines that a chunk reads.
 
@@ -182,7 +199,7 @@ class LinePatch(Lines):
         p, f = self.plan, self.f
         if i == len(p.axes):
             target = f.pointer("patch") + number * p.grid * LINE
-            return self._places(0, phases, {}, target, f.index(0), None, bounds)
+            return self._places(0, phases, _Place(target, f.index(0), {}, None), bounds)
         a = p.axes[i]
 
         def body(phase: Index, bounds: list[Value]) -> list[Value]:
@@ -190,35 +207,24 @@ class LinePatch(Lines):
 
         return self._loop(a.phases, bounds, body)
 
-    def _places(
-        self,
-        i: int,
-        phases: Mapping[int, Index],
-        at: Mapping[int, Index],
-        target: Pointer,
-        source: Index,
-        inside: Value | None,
-        bounds: list[Value],
-    ) -> list[Value]:
-        """at: the place along the axes so far, `inside` of which those are that have no say of their own."""
+    def _places(self, i: int, phases: Mapping[int, Index], here: _Place, bounds: list[Value]) -> list[Value]:
+        """All places along the axes from number i on."""
         p, f = self.plan, self.f
         if i == len(p.axes):
-            return self._line(target, source, at, inside, bounds)
+            return self._line(here, bounds)
         a, pitch = p.axes[i], p.pitches[i]
 
         def body(q: Index, bounds: list[Value]) -> list[Value]:
             place = affine(f, 0, [(self.starts[i], 1), (q, a.stride * a.step), (phases[i], a.step)])
-            here = inside
+            inside = here.inside
             if i not in (p.merged, p.turned) and not _is_inside(p, i):
-                here = both(inside, place.compare("ult", a.axis.inputs))
-            moved, number = target + q * pitch * LINE, source + place * a.axis.lhs
-            return self._places(i + 1, phases, {**at, i: place}, moved, number, here, bounds)
+                inside = both(inside, place.compare("ult", a.axis.inputs))
+            target, source = here.target + q * pitch * LINE, here.source + place * a.axis.lhs
+            return self._places(i + 1, phases, _Place(target, source, {**here.at, i: place}, inside), bounds)
 
         return self._loop(a.extent, bounds, body, ROWS if i == p.turned else 1)
 
-    def _line(
-        self, target: Pointer, source: Index, at: Mapping[int, Index], inside: Value | None, bounds: list[Value]
-    ) -> list[Value]:
+    def _line(self, here: _Place, bounds: list[Value]) -> list[Value]:
         """The lines of one place, or, turned, of 16."""
         p = self.plan
         full, rest = divmod(p.contents, p.factors.deep)
@@ -226,25 +232,17 @@ class LinePatch(Lines):
             full = p.lines_at_once
 
         def body(line: Index, bounds: list[Value]) -> list[Value]:
-            to = target + line * (self.parts * p.part * LINE)
-            how = self._as_it_lies if p.turned is None else self._turned
-            return how(line, to, source, at, inside, rest if line.number == full else 0, bounds)
+            to = replace(here, target=here.target + line * (self.parts * p.part * LINE))
+            if p.turned is not None:
+                return self._turned(line, to, bounds)
+            return self._as_it_lies(line, to, rest if line.number == full else 0, bounds)
 
         if full:
             bounds = self._loop(full, bounds, body)
         return body(self.f.index(full), bounds) if rest else bounds
 
-    def _as_it_lies(
-        self,
-        line: Index,
-        target: Pointer,
-        source: Index,
-        at: Mapping[int, Index],
-        inside: Value | None,
-        rest: int,
-        bounds: list[Value],
-    ) -> list[Value]:
-        """Lines whose factors lie side by side in memory."""
+    def _as_it_lies(self, line: Index, here: _Place, rest: int, bounds: list[Value]) -> list[Value]:
+        """Lines whose factors lie side by side in memory; of the last one `rest` exist, if that is not 0."""
         p, f = self.plan, self.f
         deep = p.factors.deep
         lanes = ROWS if self.parts > 1 else deep
@@ -252,15 +250,15 @@ class LinePatch(Lines):
         for first in range(0, deep, lanes):
             mask: Value | None = lanes_up_to(f, max(0, rest - first), lanes) if rest else None
             if p.merged is not None:
-                place = affine(f, first, [(at[p.merged], p.channel.taps), (line, deep)])
-                mask = both(mask, self._window(place, lanes, inside))
-            elif inside is not None:
-                mask = both(mask, inside.splat(lanes))
-            values.append(self.lhs[affine(f, first, [(source, 1), (line, deep)])].load(lanes, mask))
+                place = affine(f, first, [(here.at[p.merged], p.channel.taps), (line, deep)])
+                mask = both(mask, self._window(place, lanes, here.inside))
+            elif here.inside is not None:
+                mask = both(mask, here.inside.splat(lanes))
+            values.append(self.lhs[affine(f, first, [(here.source, 1), (line, deep)])].load(lanes, mask))
         if self.parts == 1:
-            target.to(self.element).store(values[0])
+            here.target.to(self.element).store(values[0])
             return []
-        places = [target + q * p.part * LINE for q in range(self.parts)]
+        places = [here.target + q * p.part * LINE for q in range(self.parts)]
         return self.put(values, self.raw, places, bounds)
 
     def _window(self, first: Index, lanes: int, inside: Value | None) -> Value:
@@ -277,29 +275,18 @@ class LinePatch(Lines):
             bound = inside.select(f.constant(limit, I32), 0).splat(len(steps))
         return (short + f.vector_constant(steps, I32)).compare("ult", bound)
 
-    def _turned(
-        self,
-        line: Index,
-        target: Pointer,
-        source: Index,
-        at: Mapping[int, Index],
-        inside: Value | None,
-        rest: int,
-        bounds: list[Value],
-    ) -> list[Value]:
+    def _turned(self, line: Index, here: _Place, bounds: list[Value]) -> list[Value]:
         """Reads 16 places along the axis for each factor of the line, and turns them."""
         p, f = self.plan, self.f
         with f.loop(0, ROWS, 1, bounds) as unit:
-            values = [self._across(line, unit.index, own, source, at, inside) for own in range(self.group)]
+            values = [self._across(line, unit.index, own, here) for own in range(self.group)]
             places = [self.kept + unit.index * LINE + q * ROWS * LINE for q in range(self.parts)]
             unit.next = self.put(values, self.raw, places, unit.carried)
         with each(f, self.parts) as part:
-            turn(self.module, self.kept + part * (ROWS * LINE), LINE, target + part * (p.part * LINE), LINE)
+            turn(self.module, self.kept + part * (ROWS * LINE), LINE, here.target + part * (p.part * LINE), LINE)
         return unit.results
 
-    def _across(
-        self, line: Index, unit: Index, own: int, source: Index, at: Mapping[int, Index], inside: Value | None
-    ) -> Value:
+    def _across(self, line: Index, unit: Index, own: int, here: _Place) -> Value:
         """One factor of 16 places' lines."""
         p, f, turned = self.plan, self.f, self.plan.turned
         assert turned is not None
@@ -307,18 +294,18 @@ class LinePatch(Lines):
         by = a.stride * a.step
         number = self.factor(line, unit, own)
         tap, feature = self.content(number)
-        terms, place, here = [(source, 1), (feature, p.channel.lhs)], at[turned], inside
+        terms, place, inside = [(here.source, 1), (feature, p.channel.lhs)], here.at[turned], here.inside
         if p.contents % p.factors.deep:
-            here = both(here, number < p.contents)
+            inside = both(inside, number < p.contents)
         if p.merged is not None:
             axis = p.axes[p.merged].axis
             terms.append((tap, axis.tap * axis.lhs))
-            moved = at[p.merged] + tap * axis.tap
+            moved = here.at[p.merged] + tap * axis.tap
             if p.merged == turned:
                 place = moved
             else:
-                here = both(here, moved.compare("ult", axis.inputs))
-        mask = self._below(place, range(0, ROWS * by, by), a.axis.inputs, here)
+                inside = both(inside, moved.compare("ult", axis.inputs))
+        mask = self._below(place, range(0, ROWS * by, by), a.axis.inputs, inside)
         return self.vectors(self.lhs[affine(f, 0, terms)], by * a.axis.lhs, mask)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from hlokit.cpu.kernels.contraction.amx_convolution import by_amx
+from dataclasses import dataclass
+
+from hlokit.cpu.kernels.contraction.amx_convolution import plan_amx
 from hlokit.cpu.kernels.contraction.depthwise import suits
-from hlokit.cpu.kernels.contraction.direct_convolution import tile_by_tile
-from hlokit.cpu.kernels.contraction.scalar_convolution import element_by_element
+from hlokit.cpu.kernels.contraction.direct_convolution import plan_tiles
+from hlokit.cpu.kernels.contraction.scalar_convolution import ScalarPlan
 from hlokit.cpu.kernels.contraction.windows import WindowSpace, by_features, window_space, without_holes
 from hlokit.cpu.kernels.contraction.zeros import write_zeros
-from hlokit.cpu.kernels.routine import Call, Routine
+from hlokit.cpu.kernels.routine import Call, Plan, Routine
 from hlokit.cpu.llvm import Module
 from hlokit.forms.contraction import Contraction
 
@@ -19,28 +21,39 @@ _PARTS = 64
 """Parts without holes for which code is written."""
 
 
-def convolution(call: Call, module: Module, form: Contraction) -> Routine:
-    """A convolution. Positions in padding and in the holes of a dilated lhs add zeros (CONV-6)."""
+@dataclass(frozen=True)
+class ConvolutionPlan:
+    """Plans of the parts of a convolution, each of outputs that meet the same taps; `empty`: those that meet none."""
+
+    call: Call
+    parts: tuple[Plan, ...]
+    empty: tuple[WindowSpace, ...] = ()
+
+    def write(self, module: Module) -> Routine:
+        """Writes the functions into the module."""
+        routines = [part.write(module) for part in self.parts]
+        phases = tuple(phase for r in routines for phase in r.phases)
+        if self.empty:
+            phases = (write_zeros(self.call, module, self.empty), *phases)
+        return Routine(phases, max((r.scratch for r in routines), default=0))
+
+
+def plan_convolution(call: Call, form: Contraction) -> Plan:
+    """A convolution. Positions in padding add zeros, and so do those in the holes of a dilated lhs (CONV-6)."""
     s = window_space(form, call.operands, call.results[0])
-    if s.elements == 0:
-        return Routine(())
     parts = without_holes(s)
     met, empty = [part for part in parts if part.steps], [part for part in parts if not part.steps]
     if s.elements * s.steps < _FEW * len(met) or len(met) > _PARTS:
-        return element_by_element(call, module, s)
-    routines = [_part(call, module, part) for part in met]
-    phases = tuple(phase for r in routines for phase in r.phases)
-    if empty:
-        phases = (write_zeros(call, module, empty), *phases)
-    return Routine(phases, max((r.scratch for r in routines), default=0))
+        return ScalarPlan(call, s)
+    return ConvolutionPlan(call, tuple(_plan_part(call, part) for part in met), tuple(empty))
 
 
-def _part(call: Call, module: Module, s: WindowSpace) -> Routine:
+def _plan_part(call: Call, s: WindowSpace) -> Plan:
     """Outputs that meet the same taps: no holes."""
-    routine = None
+    plan: Plan | None = None
     if not s.wide.is_complex:
         lanes = call.target.vector_bytes // (s.wide.bits // 8)
         if suits(s, lanes):
-            routine = tile_by_tile(call, module, by_features(s))
-        routine = routine or by_amx(call, module, s) or tile_by_tile(call, module, s)
-    return routine or element_by_element(call, module, s)
+            plan = plan_tiles(call, by_features(s))
+        plan = plan or plan_amx(call, s) or plan_tiles(call, s)
+    return plan or ScalarPlan(call, s)

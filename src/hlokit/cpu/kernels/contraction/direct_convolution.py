@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hlokit.cpu.kernels.contraction.convolution_plan import Laid, Panel, WindowPlan, planned
 from hlokit.cpu.kernels.contraction.convolution_tile import ConvolutionTile
@@ -18,14 +19,24 @@ from hlokit.cpu.llvm import I64, Index, Module, Pointer, Type, Value, scalar_typ
 _WEIGHTS_A_CHUNK = 1 << 16
 
 
-def tile_by_tile(call: Call, module: Module, s: WindowSpace) -> Routine | None:
-    """Sums of real numbers without holes, over at least one product. None: the plan does not suit."""
+def plan_tiles(call: Call, s: WindowSpace) -> TiledConvolution | None:
+    """Sums of real numbers without holes, over at least one product. None: such a plan does not suit."""
     plan = planned(s, call.target)
-    if plan is None:
-        return None
-    weights = s.group.size * plan.features * s.steps
-    phases = (_Weights(call, plan).written(module), _Chunks(call, module, plan).written())
-    return Routine(phases, weights * (s.wide.bits // 8))
+    return None if plan is None else TiledConvolution(call, plan)
+
+
+@dataclass(frozen=True)
+class TiledConvolution:
+    """A convolution that goes this way."""
+
+    call: Call
+    plan: WindowPlan
+
+    def write(self, module: Module) -> Routine:
+        """Writes the functions into the module."""
+        call, plan, s = self.call, self.plan, self.plan.space
+        phases = (_Weights(call, plan).written(module), _Chunks(call, module, plan).written())
+        return Routine(phases, s.group.size * plan.features * s.steps * (s.wide.bits // 8))
 
 
 def _scalar(plan: WindowPlan) -> Type:

@@ -4,33 +4,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.contraction.arithmetic import amx_arithmetic, arithmetic
+from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, amx_arithmetic, arithmetic
 from hlokit.cpu.kernels.contraction.elements import read
-from hlokit.cpu.kernels.contraction.gemm import Packer, Product
-from hlokit.cpu.kernels.contraction.packing import Operand
-from hlokit.cpu.kernels.contraction.parts import PartsProduct, form_of, packing
-from hlokit.cpu.kernels.contraction.row_dots import row_dots
-from hlokit.cpu.kernels.contraction.space import Axis, product_space, row_major_strides, unravelled
-from hlokit.cpu.kernels.routine import Call, Packing, Routine
+from hlokit.cpu.kernels.contraction.gemm import Packer, Product, ProductPlan
+from hlokit.cpu.kernels.contraction.gemm_plan import blocking, sides_of
+from hlokit.cpu.kernels.contraction.packing import Operand, ProductSide
+from hlokit.cpu.kernels.contraction.parts import packing, plan_parts
+from hlokit.cpu.kernels.contraction.row_dots import plan_row_dots
+from hlokit.cpu.kernels.contraction.space import Axis, Space, product_space, row_major_strides, unravelled
+from hlokit.cpu.kernels.routine import Call, Packing
 from hlokit.cpu.llvm import Index, Module, Pointer, Value
 from hlokit.forms.contraction import Contraction
 from hlokit.types.shape import Shape
 
 
-def dot(call: Call, module: Module, form: Contraction) -> Routine:
+def plan_dot(call: Call, form: Contraction) -> ProductPlan:
     """Products of any shapes and types."""
     left, right = (shape.dtype for shape in call.operands[:2])
     index = product_space(form, call.operands, call.results[0])
-    single = arithmetic(left, call.results[0].dtype, call.target, is_grouped=False)
     how = amx_arithmetic(call, index)
-    split = None if how is not None else form_of(call, index, packed=call.packed)
-    if split is not None:
-        return Routine((PartsProduct(call, module, index, split).write(),))
-    product = row_dots(call, module, index, single)
-    if product is None:
-        how = how or arithmetic(left, call.results[0].dtype, call.target, is_grouped=left is right)
-        product = Product(call, module, index, how)
-    return Routine((product.write(),))
+    if how is None:
+        single = arithmetic(left, call.results[0].dtype, call.target, is_grouped=False)
+        plan = plan_parts(call, index) or plan_row_dots(call, index, single)
+        if plan is not None:
+            return plan
+        how = arithmetic(left, call.results[0].dtype, call.target, is_grouped=left is right)
+    return _plan_blocks(call, index, how, Product)
+
+
+def _plan_blocks(
+    call: Call, index: Space, how: Arithmetic, product: type[Product], *, is_scaled: bool = False
+) -> ProductPlan:
+    cut = blocking(call, index, how, sides_of(call, index, how, is_scaled=is_scaled))
+    return ProductPlan(call, index, how, cut, product, is_scaled)
 
 
 def dot_packing(call: Call, module: Module, form: Contraction) -> Packing | None:
@@ -43,23 +49,20 @@ def dot_packing(call: Call, module: Module, form: Contraction) -> Packing | None
     if in_parts is not None:
         return in_parts
     single = arithmetic(left, call.results[0].dtype, call.target, is_grouped=False)
-    if row_dots(call, module, index, single) is not None:
+    if plan_row_dots(call, index, single) is not None:
         return None
     how = arithmetic(left, call.results[0].dtype, call.target, is_grouped=left is right)
-    packer = Packer(call, module, index, how)
+    packer = Packer(module, _plan_blocks(call, index, how, Packer))
     return Packing(0 if index.swapped else 1, packer.nbytes, packer.write) if packer.fits() else None
 
 
 class ScaledProduct(Product):
     """A product whose operands are multiplied by block scales while they are packed."""
 
-    def operands(self) -> tuple[Operand, Operand]:
-        return self._scaled(0), self._scaled(1)
-
-    def _scaled(self, number: int) -> Operand:
-        plain = self.operand(number)
-        shape, scale = self.call.operands[number], self.call.operands[number + 2]
-        return ScaledOperand(**vars(plain), shape=shape, scale_shape=scale, scale=self.pointer(number + 2))
+    def operand(self, side: ProductSide) -> Operand:
+        shape, scale = self.call.operands[side.number], self.call.operands[side.number + 2]
+        plain = super().operand(side)
+        return ScaledOperand(**vars(plain), shape=shape, scale_shape=scale, scale=self.pointer(side.number + 2))
 
 
 @dataclass
@@ -77,9 +80,6 @@ class ScaledOperand(Operand):
     def read(self, place: Index, lanes: int, mask: Value | None = None) -> list[Value]:
         (value,) = super().read(place, lanes, mask)
         return [value * self._scale(place).splat(lanes)]
-
-    def is_factor(self) -> bool:
-        return False
 
     def goes_by_vectors(self, axis: Axis, lanes: int, *, from_any: bool) -> bool:
         if not super().goes_by_vectors(axis, lanes, from_any=from_any):
@@ -99,13 +99,13 @@ class ScaledOperand(Operand):
             for index, size, count, stride in zip(unravelled(place, sizes), sizes, blocks, strides, strict=True):
                 if count > 1:
                     offset = offset + index // (size // count) * stride
-        return read(self.scale_shape.dtype, self.scale, offset, 1, self.arithmetic.packed)[0]
+        return read(self.scale_shape.dtype, self.scale, offset, 1, self.side.arithmetic.packed)[0]
 
 
-def scaled_dot(call: Call, module: Module, form: Contraction) -> Routine | None:
+def plan_scaled_dot(call: Call, form: Contraction) -> ProductPlan | None:
     """A product of operands with block scales, in real floating arithmetic."""
     how = arithmetic(call.operands[0].dtype, call.results[0].dtype, call.target, is_grouped=False)
     if how.name != "float" or how.is_complex:
         return None
     index = product_space(form, call.operands, call.results[0])
-    return Routine((ScaledProduct(call, module, index, how).write(),))
+    return _plan_blocks(call, index, how, ScaledProduct, is_scaled=True)

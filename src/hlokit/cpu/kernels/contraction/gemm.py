@@ -13,11 +13,19 @@ from hlokit.cpu.kernels.contraction.amx_tile import AmxTile
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.denormals import PhaseFunction, may_flush
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to, rounded, write
-from hlokit.cpu.kernels.contraction.gemm_plan import AMX_SPEED, CHUNKS, Plan, plan, up
-from hlokit.cpu.kernels.contraction.packing import Operand, Panels, Run, pack_panels, pack_rows, write_corrections
+from hlokit.cpu.kernels.contraction.gemm_plan import AMX_SPEED, CHUNKS, Blocking, sides_of, up
+from hlokit.cpu.kernels.contraction.packing import (
+    Operand,
+    Panels,
+    ProductSide,
+    Run,
+    pack_panels,
+    pack_rows,
+    write_corrections,
+)
 from hlokit.cpu.kernels.contraction.space import Axis, Space, unravelled
 from hlokit.cpu.kernels.contraction.tile import AxpyTile, Tile
-from hlokit.cpu.kernels.routine import Call, Phase
+from hlokit.cpu.kernels.routine import Call, Phase, Routine
 from hlokit.cpu.llvm import I1, I8, Function, Index, Module, Pointer, Value
 
 _TOGETHER = 4
@@ -33,6 +41,30 @@ Places: TypeAlias = Mapping[str, Index]
 """By role: the number of the element at which the array's part begins."""
 
 
+@dataclass(frozen=True)
+class ProductPlan:
+    """How a product is made: all that is decided before anything is written.
+
+    product   what writes it
+    """
+
+    call: Call
+    space: Space
+    arithmetic: Arithmetic
+    blocking: Blocking
+    product: Callable[[Module, Any], Product]
+    is_scaled: bool = False
+
+    @property
+    def sides(self) -> tuple[ProductSide, ProductSide]:
+        """lhs and rhs."""
+        return sides_of(self.call, self.space, self.arithmetic, is_scaled=self.is_scaled)
+
+    def write(self, module: Module) -> Routine:
+        """Writes the functions into the module."""
+        return Routine((self.product(module, self).write(),))
+
+
 class Product:
     """Writes the function of a product's chunks. Subclasses say which blocks there are."""
 
@@ -40,24 +72,22 @@ class Product:
     flushes = True
     """Whether it computes, so that denormals may be zeros."""
 
-    def __init__(self, call: Call, module: Module, space: Space, arithmetic: Arithmetic) -> None:
-        self.call, self.module, self.space, self.arithmetic = call, module, space, arithmetic
-        self.result = call.results[0]
-        self.phase = PhaseFunction(call.target, flushes=self.flushes and may_flush(call))
+    def __init__(self, module: Module, plan: ProductPlan) -> None:
+        self.call, self.module, self.plan = plan.call, module, plan
+        self.space, self.arithmetic, self.blocking = plan.space, plan.arithmetic, plan.blocking
+        self.result = self.call.results[0]
+        self.phase = PhaseFunction(self.call.target, flushes=self.flushes and may_flush(self.call))
         self.fn: Function = self.phase
         self.finishes: dict[int, str] = {}
         self.lhs, self.rhs = self._sides()
-        self.out = self.pointer(len(call.operands))
-        self.plan = self.planned()
+        self.out = self.pointer(len(self.call.operands))
         self._take_stack()
 
     def _sides(self) -> tuple[Operand, Operand]:
         """lhs and rhs as the function in the making reads them."""
-        first, second = self.operands()
-        lhs, rhs = (second, first) if self.space.swapped else (first, second)
-        lhs.role, lhs.free = "lhs", self.space.rows
-        rhs.role, rhs.free = "rhs", self.space.columns
-        return lhs, rhs
+        first, second = sorted(self.plan.sides, key=lambda side: side.number)
+        operands = {side.role: self.operand(side) for side in (first, second)}
+        return operands["lhs"], operands["rhs"]
 
     def apart(self, arguments: Mapping[str, Value], body: Callable[[Operand, Operand, dict[str, Any]], None]) -> None:
         """Calls a function of its own that does what `body` writes, of both sides and the arguments by name.
@@ -73,17 +103,9 @@ class Product:
         self.fn = caller
         caller.call(self.module.add_by_text(fn, "pack"), caller.pointer("table"), *arguments.values())
 
-    def planned(self) -> Plan:
-        return plan(self.call, self.space, self.arithmetic, self.lhs, self.rhs, is_ragged=self.is_ragged)
-
-    def operands(self) -> tuple[Operand, Operand]:
-        """Those of the op, in its order."""
-        return self.operand(0), self.operand(1)
-
-    def operand(self, number: int) -> Operand:
-        dtype, s = self.call.operands[number].dtype, self.space
-        target, base = self.call.target, self.pointer(number)
-        return Operand(self.module, target, dtype, base, "lhs", s.rows, s.inner, self.arithmetic)
+    def operand(self, side: ProductSide) -> Operand:
+        """What reads a side."""
+        return Operand(self.module, self.call.target, self.pointer(side.number), side)
 
     def pointer(self, number: int) -> Pointer:
         """The table's entry."""
@@ -92,12 +114,12 @@ class Product:
     # -- memory
 
     def _take_stack(self) -> None:
-        p, a, fn = self.plan, self.arithmetic, self.fn
+        p, a, fn = self.blocking, self.arithmetic, self.fn
         units = p.depth // a.group
         self.row_bytes = p.depth * a.packed.bytes * a.parts + 64  # 64: rows start in different sets of the cache
         self.lhs_width = up(p.rows, p.lanes)
         self.is_split = self.space.inner.size > p.depth
-        has_columns = self.lhs.inner.stride("lhs") != 1 and self.space.rows.stride("lhs") == 1
+        has_columns = self.lhs.side.inner.stride("lhs") != 1 and self.space.rows.stride("lhs") == 1
         self.lhs_goes_across = has_columns and not a.is_matrix
         self.panel_head = 4 * p.width if a.name == "i8" else 0
         self.panel_bytes = units * p.width * a.unit_bytes + self.panel_head
@@ -116,7 +138,7 @@ class Product:
 
     def write(self) -> Phase:
         """Adds all functions to the module."""
-        fn, s, b = self.fn, self.space, self.plan.block
+        fn, s, b = self.fn, self.space, self.blocking.block
         counts = [-(-axis.size // size) for axis, size in zip((s.batch, s.rows, s.columns), b, strict=True)]
         with fn.loop(fn.index_argument("begin"), fn.index_argument("end")) as chunk:
             self._chunk(chunk.index, counts)
@@ -132,7 +154,7 @@ class Product:
 
     def _chunk(self, chunk: Index, counts: Sequence[int]) -> None:
         """The blocks of the chunk with this number, which counts batch, rows and columns."""
-        fn, s, (gs, ms, ns) = self.fn, self.space, self.plan.block
+        fn, s, (gs, ms, ns) = self.fn, self.space, self.blocking.block
 
         def bounds(number: Index, size: int, axis: Axis) -> Bounds:
             first = number * size
@@ -162,7 +184,7 @@ class Product:
 
     def block(self, places: Places, rows: Bounds, columns: Bounds, inner: Bounds) -> None:
         """The product over ranges of rows, columns and inner axis; `places` say where the arrays begin."""
-        fn, depth, work = self.fn, self.plan.depth, self.blocks(places, rows, columns)
+        fn, depth, work = self.fn, self.blocking.depth, self.blocks(places, rows, columns)
         begin, end = inner
         if not self.is_split:
             yes = fn.constant(True, I1)
@@ -181,7 +203,7 @@ class Product:
     @property
     def tile_work(self) -> int:
         """A tile's multiplications at the speed of vectors."""
-        p = self.plan
+        p = self.blocking
         work = p.rows * p.width * min(p.depth, self.space.inner.size)
         return work // AMX_SPEED if self.arithmetic.is_matrix else work
 
@@ -211,7 +233,7 @@ class Block(ABC):
     def sums_of(self, row: Index, column: Index) -> tuple[Pointer, int]:
         """Where the sums of a tile are made, and the bytes from row to row."""
         product, a = self.product, self.product.arithmetic
-        if product.plan.keeps_out:
+        if product.blocking.keeps_out:
             stride = product.space.rows.stride("out")
             assert stride is not None
             place = self.places["out"] + product.space.rows.offset("out", row) + column
@@ -224,7 +246,7 @@ class Block(ABC):
 
 class _Block(Block):
     def part(self, begin: Index, end: Index, first: Value, last: Value) -> None:
-        product, fn, p = self.product, self.product.fn, self.product.plan
+        product, fn, p = self.product, self.product.fn, self.product.blocking
         count, group = end - begin, self.product.arithmetic.group
         run = Run(begin, count, (count + (group - 1)) // group, product.is_ragged)
         whole, edge = self._cut(self.columns, p.width, product.space.columns)
@@ -263,14 +285,14 @@ class _Block(Block):
 
     def panel_of(self, column: Index) -> Pointer:
         """Where the panel that begins with a column is packed."""
-        product, width = self.product, self.product.plan.width
-        if product.plan.block[2] == width:
+        product, width = self.product, self.product.blocking.width
+        if product.blocking.block[2] == width:
             return product.rhs_panels
         return product.rhs_panels + (column - self.columns[0]) // width * product.panel_bytes
 
     def _pack_columns(self, begin: Index, end: Index, valid: Index | None, run: Run) -> None:
         """Packs the panels of a range of columns."""
-        product, p, fn = self.product, self.product.plan, self.product.fn
+        product, p, fn = self.product, self.product.blocking, self.product.fn
         body = self.panel_of(begin) + product.panel_head
         names = {"panel": body, "base": self.places["rhs"], "first": begin, "last": end, **run.arguments}
 
@@ -288,7 +310,7 @@ class _Block(Block):
         self, row: Index, size: int, count: Index, run: Run, first: Value, last: Value, across: Pointer | None = None
     ) -> None:
         """One row of tiles, of `size` rows of which `count` exist; `across`: where lhs is packed already."""
-        product, fn, p = self.product, self.product.fn, self.product.plan
+        product, fn, p = self.product, self.product.fn, self.product.blocking
         lhs, row_step, unit_step = self._left(row, size, count, run, across)
         kind = AmxTile if p.arithmetic.is_matrix else AxpyTile if p.streams else Tile
         tile = kind(p.arithmetic, p.lanes, size, p.vectors, row_step, unit_step, p.width, not p.keeps_rhs)
@@ -309,13 +331,13 @@ class _Block(Block):
 
     def _left(self, row: Index, size: int, count: Index, run: Run, across: Pointer | None) -> tuple[Pointer, int, int]:
         """lhs for a row of tiles: address, bytes from row to row and from unit to unit."""
-        product, p, a = self.product, self.product.plan, self.product.arithmetic
+        product, p, a = self.product, self.product.blocking, self.product.arithmetic
         lhs, base = product.lhs, self.places["lhs"]
         if p.keeps_lhs:
-            row_step, step = lhs.free.stride("lhs"), lhs.inner.stride("lhs")
+            row_step, step = lhs.side.free.stride("lhs"), lhs.side.inner.stride("lhs")
             assert row_step is not None and step is not None
-            place = base + lhs.free.offset("lhs", row) + lhs.inner.offset("lhs", run.begin)
-            bytes = lhs.element_bytes
+            place = base + lhs.side.free.offset("lhs", row) + lhs.side.inner.offset("lhs", run.begin)
+            bytes = lhs.side.element_bytes
             return lhs.base.to(I8.array(bytes))[place], row_step * bytes, step * a.group * bytes
         if product.lhs_goes_across:
             if across is None:
@@ -334,7 +356,7 @@ class _Block(Block):
 
     def _pack_across(self, begin: Index, end: Index, valid: Index, run: Run) -> None:
         """Packs lhs for the rows of tiles that begin in a range, each of `valid` rows."""
-        product, p = self.product, self.product.plan
+        product, p = self.product, self.product.blocking
         names = {"panel": product.lhs_panel, "base": self.places["lhs"], "first": begin, "last": end, "valid": valid}
 
         def pack(lhs: Operand, _: Operand, inside: dict[str, Any]) -> None:
@@ -363,23 +385,23 @@ class _Row:
         rhs, row_bytes = self._right(column)
         out, out_bytes = self.block.sums_of(self.row, column)
         tile.call(product.module, (self.lhs, rhs, out), self.run.units, (row_bytes, out_bytes), self.first)
-        if not product.plan.keeps_out:
+        if not product.blocking.keeps_out:
             self._hand_out(out, column, columns)
 
     def _right(self, column: Index) -> tuple[Pointer, int]:
         """rhs from a column on: address, bytes from row to row."""
-        product, p = self.block.product, self.block.product.plan
+        product, p = self.block.product, self.block.product.blocking
         packed_row = p.width * p.arithmetic.unit_bytes
         if product.call.packed:
             return packed_panel(product, product.rhs.base, column, self.run.begin), packed_row
         if not p.keeps_rhs:
             return self.block.panel_of(column), packed_row
         rhs = product.rhs
-        step = rhs.inner.stride("rhs")
+        step = rhs.side.inner.stride("rhs")
         assert step is not None
-        inner = rhs.inner.offset("rhs", self.run.begin)
-        place = self.block.places["rhs"] + rhs.free.offset("rhs", column) + inner
-        return rhs.base.to(I8.array(rhs.element_bytes))[place], step * rhs.element_bytes
+        inner = rhs.side.inner.offset("rhs", self.run.begin)
+        place = self.block.places["rhs"] + rhs.side.free.offset("rhs", column) + inner
+        return rhs.base.to(I8.array(rhs.side.element_bytes))[place], step * rhs.side.element_bytes
 
     def _hand_out(self, sums: Pointer, column: Index, columns: int) -> None:
         """Calls the product's `finish`, where sums are complete."""
@@ -410,19 +432,19 @@ class Packer(Product):
 
     def fits(self) -> bool:
         """Whether the product packs rhs, and panels do for it."""
-        return not self.plan.keeps_rhs and self.space.batch.size == 1 and self.arithmetic.group == 1
+        return not self.blocking.keeps_rhs and self.space.batch.size == 1 and self.arithmetic.group == 1
 
     @property
     def count(self) -> int:
         """Panels."""
-        return -(-self.space.columns.size // self.plan.width)
+        return -(-self.space.columns.size // self.blocking.width)
 
     @property
     def nbytes(self) -> int:
         return self.count * packed_bytes(self)
 
     def write(self) -> Phase:
-        fn, p, n = self.fn, self.plan, self.space.columns.size
+        fn, p, n = self.fn, self.blocking, self.space.columns.size
         inner, zero = fn.index(self.space.inner.size), fn.index(0)
         each = -(-self.count // max(1, min(CHUNKS, self.nbytes // _PACKED_CHUNK)))
         whole, edge = n // p.width * p.width, n % p.width
@@ -443,12 +465,12 @@ class Packer(Product):
 
 def packed_bytes(product: Product) -> int:
     """Bytes of a panel with the whole inner axis."""
-    return product.space.inner.size * product.plan.width * product.arithmetic.unit_bytes
+    return product.space.inner.size * product.blocking.width * product.arithmetic.unit_bytes
 
 
 def packed_panel(product: Product, base: Pointer, column: Index, begin: Index) -> Pointer:
     """Where a panel of rhs packed apart lies, from a step of the inner axis on."""
-    width = product.plan.width
+    width = product.blocking.width
     panel = base + column // width * packed_bytes(product)
     return panel + begin * (width * product.arithmetic.unit_bytes)
 
@@ -463,7 +485,7 @@ class _Finish:
         parameters = [("ptr", "table"), ("ptr", "sums"), ("i64", "row"), ("i64", "count"), ("i64", "place")]
         self.fn = Function("", parameters, attributes="nounwind", target=product.call.target)
         self.product, self.columns = product, columns
-        self.arithmetic, self.lanes = product.arithmetic, product.plan.lanes
+        self.arithmetic, self.lanes = product.arithmetic, product.blocking.lanes
 
     def written(self) -> str:
         """Adds the function; gives its name."""

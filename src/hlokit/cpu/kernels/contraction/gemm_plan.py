@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from hlokit.cpu.kernels.contraction.amx_tile import MOST_ROWS, MOST_VECTORS
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, register_tile
-from hlokit.cpu.kernels.contraction.packing import Operand
-from hlokit.cpu.kernels.contraction.space import Space
+from hlokit.cpu.kernels.contraction.packing import ProductSide
+from hlokit.cpu.kernels.contraction.space import Axis, Space
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import scalar_type
 
@@ -45,7 +45,7 @@ def up(value: int, unit: int) -> int:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Blocking:
     """How a product is cut.
 
     rows, vectors             the tile
@@ -72,8 +72,28 @@ class Plan:
         return self.lanes * self.vectors
 
 
-def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Operand, *, is_ragged: bool) -> Plan:
+def sides_of(
+    call: Call, space: Space, arithmetic: Arithmetic, *, is_scaled: bool = False
+) -> tuple[ProductSide, ProductSide]:
+    """lhs and rhs of the space."""
+    left, right = (1, 0) if space.swapped else (0, 1)
+
+    def side(number: int, role: str, free: Axis) -> ProductSide:
+        return ProductSide(number, call.operands[number].dtype, role, free, space.inner, arithmetic, is_scaled)
+
+    return side(left, "lhs", space.rows), side(right, "rhs", space.columns)
+
+
+def blocking(
+    call: Call,
+    space: Space,
+    arithmetic: Arithmetic,
+    sides: tuple[ProductSide, ProductSide],
+    *,
+    is_ragged: bool = False,
+) -> Blocking:
     """Cuts by shapes and machine alone."""
+    lhs, rhs = sides
     lanes = arithmetic.lanes(call.target)
     is_matrix = arithmetic.is_matrix
     most_rows, most_vectors = (MOST_ROWS, MOST_VECTORS) if is_matrix else register_tile(arithmetic, call.target)
@@ -94,7 +114,7 @@ def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Op
     batch = 1 if call.by_batch else batch
     even = -(-block_rows // -(-block_rows // most_rows))
     rows = min(m, most_rows) if is_ragged or is_matrix else even
-    return Plan(
+    return Blocking(
         arithmetic,
         lanes,
         rows,
@@ -108,7 +128,7 @@ def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Op
     )
 
 
-def _streamed(space: Space, lanes: int, rhs: Operand) -> tuple[int, int, int]:
+def _streamed(space: Space, lanes: int, rhs: ProductSide) -> tuple[int, int, int]:
     """(batch, rows, columns) of a chunk of a product that reads rhs as it is: pieces of rows that are long enough."""
     g, n = space.batch.size, space.columns.size
     wanted = min(CHUNKS, max(1, g * n * space.inner.size * rhs.element_bytes // STREAMED_CHUNK))
@@ -154,14 +174,14 @@ def _cut(m: int, n: int, width: int, most: int, each: int, tallest: int) -> tupl
     return best[1], best[2]
 
 
-def _streams(m: int, rhs: Operand) -> bool:
+def _streams(m: int, rhs: ProductSide) -> bool:
     """Few rows: rhs is read once, in wide rows as they lie in memory."""
     has_rows = rhs.free.stride("rhs") == 1 and rhs.inner.stride("rhs") is not None
     is_plain = rhs.is_factor() and rhs.arithmetic.group == 1 and not rhs.arithmetic.is_complex
     return m <= _FEW_ROWS and has_rows and is_plain
 
 
-def _keeps_lhs(lhs: Operand, rows: int) -> bool:
+def _keeps_lhs(lhs: ProductSide, rows: int) -> bool:
     row, step = lhs.free.stride("lhs"), lhs.inner.stride("lhs")
     if row is None or step is None or not lhs.is_factor():
         return False
@@ -172,7 +192,7 @@ def _keeps_lhs(lhs: Operand, rows: int) -> bool:
     return max(row, step) * lhs.element_bytes % 2048 != 0  # else rows meet in few sets of the cache
 
 
-def _keeps_rhs(rhs: Operand, m: int, n: int, k: int, rows: int) -> bool:
+def _keeps_rhs(rhs: ProductSide, m: int, n: int, k: int, rows: int) -> bool:
     column, step = rhs.free.stride("rhs"), rhs.inner.stride("rhs")
     if step is None or not rhs.is_factor() or rhs.arithmetic.group > 1 or rhs.arithmetic.is_complex:
         return False

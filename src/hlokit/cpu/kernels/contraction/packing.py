@@ -18,18 +18,37 @@ _ANY_LANES = 1 << 62
 """Asks an axis whether it is contiguous from any index on."""
 
 
+@dataclass(frozen=True)
+class ProductSide:
+    """One side of a product: the operand's number, its elements and axes, and the arithmetic that these go into."""
+
+    number: int
+    dtype: DType
+    role: str
+    free: Axis
+    inner: Axis
+    arithmetic: Arithmetic
+    is_scaled: bool = False
+
+    def is_factor(self) -> bool:
+        """Whether memory holds the factors as they are."""
+        same = memory_type(self.dtype.real) == self.arithmetic.packed.scalar and self.dtype.bits >= 8
+        same = same and self.dtype.is_complex == self.arithmetic.is_complex and not self.is_scaled
+        return same and self.arithmetic.name != "i8"
+
+    @property
+    def element_bytes(self) -> int:
+        return element_bytes(self.dtype)
+
+
 @dataclass
 class Operand:
     """Reads one side of a product: what a fused prologue would replace. `base` is the address of its elements."""
 
     module: Module
     target: Target
-    dtype: DType
     base: Pointer
-    role: str
-    free: Axis
-    inner: Axis
-    arithmetic: Arithmetic
+    side: ProductSide
 
     @property
     def fn(self) -> Function:
@@ -38,32 +57,23 @@ class Operand:
 
     def read(self, place: Index, lanes: int, mask: Value | None = None) -> list[Value]:
         """`lanes` elements that are consecutive in memory, as factors: one value, or the parts of complex numbers."""
-        a = self.arithmetic
+        a = self.side.arithmetic
         if a.name == "bf16":
             return [self.base.to(a.packed)[place].load(lanes, mask)]
-        parts = read(self.dtype, self.base, place, lanes, a.packed, mask)
-        if a.is_complex and not self.dtype.is_complex:
+        parts = read(self.side.dtype, self.base, place, lanes, a.packed, mask)
+        if a.is_complex and not self.side.dtype.is_complex:
             parts.append(self.fn.constant(0.0, a.packed.of(lanes)))
-        if a.name == "i8" and self.role == "lhs":  # as bytes without sign: 128 more, which the tile takes off again
-            return [parts[0] ^ -128]
+        if a.name == "i8" and self.side.role == "lhs":
+            return [parts[0] ^ -128]  # as bytes without sign: 128 more, which the tile takes off again
         return parts
 
     def inner_offset(self, run: Run, step: Index) -> Index:
         """The offset of a step of the run, in elements."""
-        return self.inner.offset(self.role, run.begin + step)
+        return self.side.inner.offset(self.side.role, run.begin + step)
 
     def goes_by_vectors(self, axis: Axis, lanes: int, *, from_any: bool) -> bool:
         """Whether vectors along the axis can be read, from multiples of `lanes` or, `from_any`, from any index on."""
-        return axis.is_contiguous(self.role, _ANY_LANES if from_any else lanes)
-
-    def is_factor(self) -> bool:
-        """Whether memory holds the factors as they are."""
-        same = memory_type(self.dtype.real) == self.arithmetic.packed.scalar and self.dtype.bits >= 8
-        return same and self.dtype.is_complex == self.arithmetic.is_complex and self.arithmetic.name != "i8"
-
-    @property
-    def element_bytes(self) -> int:
-        return element_bytes(self.dtype)
+        return axis.is_contiguous(self.side.role, _ANY_LANES if from_any else lanes)
 
     @property
     def addresses(self) -> dict[str, Pointer]:
@@ -113,11 +123,11 @@ def pack_panels(operand: Operand, panels: Panels, base: Index, valid: Index | No
 
     rhs's complex numbers are split: vectors of real and of imaginary parts in turn.
     """
-    writer = _Panels(operand, panels, base, run)
+    writer, side = _Panels(operand, panels, base, run), operand.side
     # lhs's panels begin anywhere
-    if operand.goes_by_vectors(operand.free, panels.lanes, from_any=operand.role == "lhs"):
+    if operand.goes_by_vectors(side.free, panels.lanes, from_any=side.role == "lhs"):
         writer.by_vectors(valid)
-    elif operand.goes_by_vectors(operand.inner, panels.lanes * operand.arithmetic.group, from_any=run.begins_anywhere):
+    elif operand.goes_by_vectors(side.inner, panels.lanes * side.arithmetic.group, from_any=run.begins_anywhere):
         writer.by_blocks(valid)
     else:
         writer.by_elements(valid)
@@ -125,11 +135,11 @@ def pack_panels(operand: Operand, panels: Panels, base: Index, valid: Index | No
 
 class _Panels:
     def __init__(self, operand: Operand, panels: Panels, base: Index, run: Run) -> None:
-        self.operand, self.fn, self.arithmetic = operand, operand.fn, operand.arithmetic
+        self.operand, self.fn, self.arithmetic = operand, operand.fn, operand.side.arithmetic
         self.panels, self.base, self.run = panels, base, run
         self.width, self.lanes, self.step = panels.width, panels.lanes, panels.step or panels.width
-        self.unit_bytes = self.width * operand.arithmetic.unit_bytes
-        self.is_planar = operand.arithmetic.is_complex and operand.role == "rhs"
+        self.unit_bytes = self.width * operand.side.arithmetic.unit_bytes
+        self.is_planar = operand.side.arithmetic.is_complex and operand.side.role == "rhs"
 
     def by_vectors(self, valid: Index | None) -> None:
         """Vectors along the free axis: rows of memory are read from end to end."""
@@ -159,7 +169,7 @@ class _Panels:
         target = self.panels.address + unit * self.unit_bytes
         with fn.loop(self.panels.begin, self.panels.end, self.step, [target]) as panel:
             for v, some in enumerate(masks):
-                free = operand.free.offset(operand.role, panel.index + v * self.lanes)
+                free = operand.side.free.offset(operand.side.role, panel.index + v * self.lanes)
                 for u in range(count):
                     self._unit(panel.carried[0] + u * self.unit_bytes, v, [row + free for row in rows[u]], some)
             panel.next = [panel.carried[0] + self.panels.bytes]
@@ -188,7 +198,7 @@ class _Panels:
                 with fn.loop(0, self.lanes) as column:
                     places[column.index].store(self._place(panel.index, part.index + column.index, valid))
                 target = panel.carried[0] + part.index * self.arithmetic.unit_bytes
-                if operand.inner.is_contiguous(operand.role, _ANY_LANES):
+                if operand.side.inner.is_contiguous(operand.side.role, _ANY_LANES):
                     self._block(target, places, fn.index(0), count)
                 else:
                     with fn.loop(0, count, length) as step:
@@ -198,7 +208,7 @@ class _Panels:
     def _place(self, first: Index, number: Index, valid: Index | None) -> Index:
         """Where a free index begins; past the last one that exists, the last one's place."""
         shown = number if valid is None else number.least(valid - 1)
-        return self.base + self.operand.free.offset(self.operand.role, first + shown)
+        return self.base + self.operand.side.free.offset(self.operand.side.role, first + shown)
 
     def _block(self, target: Pointer, places: Pointer, step: Index, count: Index) -> None:
         row = target + step // self.arithmetic.group * self.unit_bytes
@@ -257,7 +267,7 @@ def _block_function(operand: Operand, width: int, lanes: int) -> str:
     Row i has `count` elements from base[places[i] + inner] on. They are read by 16 bytes: rows i, i + e, i + 2 e, ...
     side by side in a vector, whose quarters are then transposed at once; e elements are a quarter.
     """
-    a = operand.arithmetic
+    a = operand.side.arithmetic
     unit = a.packed if a.group == 1 else I32
     e = min(16 // unit.bytes, lanes)
     pointers = ("target", "places", *operand.addresses)
@@ -278,7 +288,7 @@ def _block_function(operand: Operand, width: int, lanes: int) -> str:
         first = step // a.group
         for i in range(e):
             row = (target + (first + i) * (width * a.unit_bytes)).to(unit)
-            _store_parts(row, [part[i] for part in parts], is_planar=operand.role == "rhs")
+            _store_parts(row, [part[i] for part in parts], is_planar=operand.side.role == "rhs")
 
     whole = count & (-e * a.group)
     with fn.loop(0, whole, e * a.group) as step:
@@ -318,14 +328,14 @@ def pack_rows(
     """
     with operand.fn.loop(0, rows) as row:
         index = row.index if valid is None else row.index.least(valid - 1)
-        place = base + operand.free.offset(operand.role, first + index)
-        _pack_row(operand, (panel + row.index * row_bytes).to(operand.arithmetic.packed), place, run)
+        place = base + operand.side.free.offset(operand.side.role, first + index)
+        _pack_row(operand, (panel + row.index * row_bytes).to(operand.side.arithmetic.packed), place, run)
 
 
 def _pack_row(operand: Operand, target: Pointer, place: Index, run: Run) -> None:
-    fn, a = operand.fn, operand.arithmetic
+    fn, a = operand.fn, operand.side.arithmetic
     lanes = 64 // a.packed.bytes // a.parts
-    if not operand.goes_by_vectors(operand.inner, lanes, from_any=run.begins_anywhere):
+    if not operand.goes_by_vectors(operand.side.inner, lanes, from_any=run.begins_anywhere):
         _pack_row_by_elements(operand, target, place, run)
         return
 
@@ -341,7 +351,7 @@ def _pack_row(operand: Operand, target: Pointer, place: Index, run: Run) -> None
 
 
 def _pack_row_by_elements(operand: Operand, target: Pointer, place: Index, run: Run) -> None:
-    fn, a = operand.fn, operand.arithmetic
+    fn, a = operand.fn, operand.side.arithmetic
     with fn.loop(0, run.units * a.group) as loop:
         address = target[loop.index * a.parts]
         if a.group > 1:

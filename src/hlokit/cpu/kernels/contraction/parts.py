@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from hlokit.cpu.kernels.contraction.amx import configure
 from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, Arithmetic
 from hlokit.cpu.kernels.contraction.denormals import may_flush
-from hlokit.cpu.kernels.contraction.gemm import Block, Bounds, Places, Product
-from hlokit.cpu.kernels.contraction.gemm_plan import Plan, up
+from hlokit.cpu.kernels.contraction.gemm import Block, Bounds, Places, Product, ProductPlan
+from hlokit.cpu.kernels.contraction.gemm_plan import Blocking, up
 from hlokit.cpu.kernels.contraction.parts_packing import Layout, Side, inside, pack, panel_bytes
 from hlokit.cpu.kernels.contraction.parts_tile import WIDTH, Form, slow_tile, tile
 from hlokit.cpu.kernels.contraction.space import Space
@@ -69,29 +69,41 @@ def form_of(call: Call, space: Space, *, packed: bool) -> Form | None:
     return form if fused > max(_LEAST_NS, _GAIN * _time(form, space, times)) else None
 
 
+@dataclass(frozen=True, kw_only=True)
+class PartsPlan(ProductPlan):
+    """Of a product whose operands are packed in parts of this form."""
+
+    form: Form
+
+
+def plan_parts(call: Call, space: Space) -> PartsPlan | None:
+    """The plan, if the product goes this way faster."""
+    form = form_of(call, space, packed=call.packed)
+    if form is None:
+        return None
+    is_plain = call.store is None and scalar_type(call.results[0].dtype) == form.total.scalar
+    keeps_out = is_plain and space.rows.stride("out") is not None
+    depth = _depth(form, space)
+    block = _chunk(space, form, depth, by_batch=call.by_batch, has_sums=depth < space.inner.size and not keeps_out)
+    how = Arithmetic(form.name, form.total, form.memory, is_matrix=True)
+    blocking = Blocking(how, LANES, WIDTH, 2, depth, block, False, False, keeps_out)
+    return PartsPlan(call, space, how, blocking, PartsProduct, form=form)
+
+
 class PartsProduct(Product):
     """A product whose operands are packed in parts.
 
     A chunk packs its rows of lhs, and panel by panel its columns of rhs, unless that is packed already.
     """
 
-    def __init__(self, call: Call, module: Module, space: Space, form: Form) -> None:
-        self.form = form
-        self.sides = {"lhs": Side(form, "lhs", space.rows, space.inner)}
-        self.sides["rhs"] = Side(form, "rhs", space.columns, space.inner)
-        super().__init__(call, module, space, Arithmetic(form.name, form.total, form.memory, is_matrix=True))
-
-    def planned(self) -> Plan:
-        call, space, form = self.call, self.space, self.form
-        is_plain = call.store is None and scalar_type(call.results[0].dtype) == form.total.scalar
-        keeps_out = is_plain and space.rows.stride("out") is not None
-        depth = _depth(form, space)
-        has_sums = depth < space.inner.size and not keeps_out
-        block = _chunk(space, form, depth, by_batch=call.by_batch, has_sums=has_sums)
-        return Plan(self.arithmetic, LANES, WIDTH, 2, depth, block, False, False, keeps_out)
+    def __init__(self, module: Module, plan: PartsPlan) -> None:
+        self.form = plan.form
+        self.layouts = {"lhs": Side(plan.form, "lhs", plan.space.rows, plan.space.inner)}
+        self.layouts["rhs"] = Side(plan.form, "rhs", plan.space.columns, plan.space.inner)
+        super().__init__(module, plan)
 
     def _take_stack(self) -> None:
-        p, fn = self.plan, self.fn
+        p, fn = self.blocking, self.fn
         self.is_split = self.space.inner.size > p.depth
         self.panel_bytes = panel_bytes(self.form, p.depth)
         count = p.block[1] // WIDTH
@@ -124,7 +136,7 @@ class _PartsBlock(Block):
         configure(fn, product.module)
         with fn.loop(*self.columns, WIDTH) as column:
             if product.call.packed:
-                layout = Layout(product.sides["rhs"], product.plan.depth)
+                layout = Layout(product.layouts["rhs"], product.blocking.depth)
                 right = layout.at(product.rhs.base, column.index, begin)
             else:
                 right = product.rhs_panel, product.rhs_range
@@ -141,7 +153,7 @@ class _PartsBlock(Block):
     def _pack(self, role: str, bounds: Bounds, begin: Index, steps: Index, to: tuple[Pointer, Pointer]) -> None:
         product = self.product
         base = (product.lhs if role == "lhs" else product.rhs).base
-        pack(product.module, product.sides[role], base, self.places[role], bounds, begin, steps, to)
+        pack(product.module, product.layouts[role], base, self.places[role], bounds, begin, steps, to)
 
 
 @dataclass(frozen=True)
@@ -171,7 +183,7 @@ class _PartsTileCall:
             choice.otherwise()
             fn.call(slow_tile(product.module, product.form), *operands, has_raw(lhs_range), has_raw(rhs_range))
             choice.end()
-        if not product.plan.keeps_out:
+        if not product.blocking.keeps_out:
             with fn.when(self.last):
                 place = block.places["out"] + self.column
                 self._finish(width).call(None, fn.pointer("table"), out, self.row, height, place)
@@ -251,12 +263,10 @@ class Ahead(Product):
 
     flushes = False
 
-    def __init__(self, call: Call, module: Module, space: Space, form: Form) -> None:
-        self.layout = Layout(Side(form, "rhs", space.columns, space.inner), _depth(form, space))
-        super().__init__(call, module, space, Arithmetic(form.name, form.total, form.memory))
-
-    def planned(self) -> Plan:
-        return Plan(self.arithmetic, LANES, WIDTH, 2, self.layout.depth, (1, WIDTH, WIDTH), False, False, False)
+    def __init__(self, module: Module, plan: PartsPlan) -> None:
+        side = Side(plan.form, "rhs", plan.space.columns, plan.space.inner)
+        self.layout = Layout(side, plan.blocking.depth)
+        super().__init__(module, plan)
 
     def _take_stack(self) -> None:
         """Nothing is summed here."""
@@ -279,5 +289,7 @@ def packing(call: Call, module: Module, space: Space) -> Packing | None:
     form = form_of(call, space, packed=True)
     if form is None or space.batch.size > 1:
         return None
-    ahead = Ahead(call, module, space, form)
+    how, depth = Arithmetic(form.name, form.total, form.memory), _depth(form, space)
+    blocking = Blocking(how, LANES, WIDTH, 2, depth, (1, WIDTH, WIDTH), False, False, False)
+    ahead = Ahead(module, PartsPlan(call, space, how, blocking, Ahead, form=form))
     return Packing(0 if space.swapped else 1, ahead.layout.nbytes, ahead.write)

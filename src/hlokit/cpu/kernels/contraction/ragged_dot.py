@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hlokit.cpu.kernels.contraction.arithmetic import arithmetic
 from hlokit.cpu.kernels.contraction.elements import element_bytes, read
-from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product
-from hlokit.cpu.kernels.contraction.space import Space, Strided, row_major_strides, space, stride_of, strided
-from hlokit.cpu.kernels.routine import Call, Routine
+from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product, ProductPlan
+from hlokit.cpu.kernels.contraction.gemm_plan import blocking, sides_of
+from hlokit.cpu.kernels.contraction.space import Strided, row_major_strides, space, stride_of, strided
+from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import I64, Index, Module, Pointer
 from hlokit.forms.contraction import Contraction, ContractionGroups, Role
 
 
-class _Ragged(Product):
-    """A product whose ranges come from group sizes: lhs is packed, tiles are whole, results go through the stack.
+@dataclass(frozen=True, kw_only=True)
+class RaggedPlan(ProductPlan):
+    """Of a product whose ranges come from group sizes.
 
-    `prefix` of the batch dimensions, the first ones, index the groups' sizes; `extent` indices come in groups, with
-    `rest` of the space's rows or inner axis each.
+    prefix        of the batch dimensions, the first ones, that index the groups' sizes
+    extent, rest  indices that come in groups, and how many of the space's rows or inner axis each has
+    group_stride  elements of rhs from one group's matrix to the next
     """
+
+    prefix: int
+    extent: int
+    rest: int
+    group_stride: int = 0
+
+
+class _Ragged(Product):
+    """A product whose ranges come from group sizes: lhs is packed, tiles are whole, results go through the stack."""
 
     is_ragged = True
 
-    def __init__(self, call: Call, module: Module, index: Space, extent: int, prefix: int, rest: int) -> None:
-        how = arithmetic(call.operands[0].dtype, call.results[0].dtype, call.target)
-        self.groups = call.operands[2].dimensions[-1]
-        self.prefix, self.extent, self.rest = prefix, extent, rest
-        super().__init__(call, module, index, how)
+    def __init__(self, module: Module, plan: RaggedPlan) -> None:
+        self.groups = plan.call.operands[2].dimensions[-1]
+        self.prefix, self.extent, self.rest, self.group_stride = plan.prefix, plan.extent, plan.rest, plan.group_stride
+        super().__init__(module, plan)
 
     def sizes_of(self, batch: Index) -> Pointer:
         """The address of the group sizes for an index of the batch."""
@@ -46,12 +58,6 @@ class _Ragged(Product):
 
 class _ByRows(_Ragged):
     """The rows come in groups, each with its own matrix of rhs; rows past the last group are 0."""
-
-    def __init__(
-        self, call: Call, module: Module, index: Space, extent: int, prefix: int, rest: int, group_stride: int
-    ) -> None:
-        self.group_stride = group_stride
-        super().__init__(call, module, index, extent, prefix, rest)
 
     def batch(self, index: Index, rows: Bounds, columns: Bounds) -> None:
         fn, places, sizes = self.fn, self.places(index), self.sizes_of(index)
@@ -84,7 +90,7 @@ class _ByInner(_Ragged):
             group.next = [total, end]
 
 
-def ragged_dot(call: Call, module: Module, form: Contraction, groups: ContractionGroups) -> Routine | None:
+def plan_ragged_dot(call: Call, form: Contraction, groups: ContractionGroups) -> RaggedPlan | None:
     """A contraction with groups (BEY-43). None where sizes of groups depend on what is summed over."""
     sizes = strided(form, call.operands, call.results[0])
     numbered = [(d.role, number, one) for number, (d, one) in enumerate(zip(form.dimensions, sizes, strict=True))]
@@ -98,13 +104,21 @@ def ragged_dot(call: Call, module: Module, form: Contraction, groups: Contractio
     batch = [*of("batch"), *(sizes[number] for number in before if form.dimensions[number].role == "left")]
     prefix, extent = (len(batch) if before else 0), ragged.size
     left, right, summed = of("left", outside=before), of("right"), of("summed")
+    how = arithmetic(call.operands[0].dtype, call.results[0].dtype, call.target)
     if groups.rhs is not None:
-        rest = math.prod(one.size for one in left)
-        index = space(batch, [ragged, *left], right, summed, may_swap=False)
-        stride = stride_of(groups.rhs, row_major_strides(call.operands[1].dimensions))
-        product: _Ragged = _ByRows(call, module, index, extent, prefix, rest, stride)
+        each, stride = left, stride_of(groups.rhs, row_major_strides(call.operands[1].dimensions))
+        index, product = space(batch, [ragged, *left], right, summed, may_swap=False), _ByRows
     else:
-        rest = math.prod(one.size for one in summed)
-        index = space(batch, left, right, [ragged, *summed], may_swap=False)
-        product = _ByInner(call, module, index, extent, prefix, rest)
-    return Routine((product.write(),))
+        each, stride = summed, 0
+        index, product = space(batch, left, right, [ragged, *summed], may_swap=False), _ByInner
+    return RaggedPlan(
+        call,
+        index,
+        how,
+        blocking(call, index, how, sides_of(call, index, how), is_ragged=True),
+        product,
+        prefix=prefix,
+        extent=extent,
+        rest=math.prod(one.size for one in each),
+        group_stride=stride,
+    )

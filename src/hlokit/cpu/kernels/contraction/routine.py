@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import math
 
-from hlokit.cpu.kernels.contraction.convolution import convolution
-from hlokit.cpu.kernels.contraction.dot import dot, dot_packing, scaled_dot
-from hlokit.cpu.kernels.contraction.ragged_dot import ragged_dot
-from hlokit.cpu.kernels.routine import KERNELS, PACKERS, PHASE, Call, Packing, Phase, Routine
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.kernels.contraction.convolution import plan_convolution
+from hlokit.cpu.kernels.contraction.dot import dot_packing, plan_dot, plan_scaled_dot
+from hlokit.cpu.kernels.contraction.ragged_dot import plan_ragged_dot
+from hlokit.cpu.kernels.routine import KERNELS, PACKERS, Call, EmptyPlan, Packing, Plan, PlannedKernel
+from hlokit.cpu.llvm import Module
 from hlokit.ops.contraction import compute_type
 
 
-def contraction(call: Call, module: Module) -> Routine | None:
+def plan(call: Call) -> Plan | None:
     """Any contraction; None for dynamic dimensions, strict sums whose order counts, and ragged ones of other groups."""
     if _is_refused(call):
         return None
     form = call.op.contraction(call.operands)
-    if form.windows is not None:
-        return convolution(call, module, form)
     if math.prod(call.results[0].dimensions) == 0:
-        return _no_result(module)
+        return EmptyPlan()
+    if form.windows is not None:
+        return plan_convolution(call, form)
     if form.groups is not None:
-        return ragged_dot(call, module, form, form.groups)
-    return scaled_dot(call, module, form) if form.is_scaled else dot(call, module, form)
+        return plan_ragged_dot(call, form, form.groups)
+    return plan_scaled_dot(call, form) if form.is_scaled else plan_dot(call, form)
+
+
+contraction = PlannedKernel(plan)
 
 
 def packing(call: Call, module: Module) -> Packing | None:
@@ -39,14 +42,6 @@ def _is_refused(call: Call) -> bool:
     if any(shape.is_dynamic for shape in shapes):
         return True
     return call.strict and compute_type(call.operands[0].dtype, call.results[0].dtype).kind not in "iu"
-
-
-def _no_result(module: Module) -> Routine:
-    """For results without elements."""
-    function = Function("dot_nothing", PHASE)
-    function.returns()
-    module.add(function)
-    return Routine((Phase(function.name),))
 
 
 for _opcode in ("dot", "convolution", "ragged-dot", "scaled-dot"):

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.elements import element_bytes, first_lanes
-from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product
-from hlokit.cpu.kernels.contraction.gemm_plan import CHUNKS, STREAMED_CHUNK, Plan
+from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product, ProductPlan
+from hlokit.cpu.kernels.contraction.gemm_plan import CHUNKS, STREAMED_CHUNK, Blocking
 from hlokit.cpu.kernels.contraction.space import Space
 from hlokit.cpu.kernels.routine import Call
-from hlokit.cpu.llvm import Index, Module, Value
+from hlokit.cpu.llvm import Index, Value
 
 _MOST_ROWS = 4
 
@@ -18,25 +18,13 @@ _MOST_ROWS = 4
 class RowDots(Product):
     """Sums in vectors along the inner axis, each added up at its end; nothing is packed."""
 
-    def planned(self) -> Plan:
-        call, lanes = self.call, self.arithmetic.lanes(self.call.target)
-        g, m, n = self.space.batch.size, self.space.rows.size, self.space.columns.size
-        read = g * n * self.space.inner.size * element_bytes(call.operands[1].dtype)
-        wanted = min(CHUNKS, max(1, read // STREAMED_CHUNK))
-        batch, columns = -(-g // wanted), n
-        if g < wanted:
-            columns = -(-n // -(-wanted // g))
-        columns = -(-columns // lanes) * lanes
-        depth = max(1, self.space.inner.size)
-        return Plan(self.arithmetic, lanes, m, 1, depth, (batch, m, columns), True, True, False)
-
     @property
     def tile_work(self) -> int:
         """The function multiplies itself: it calls no tiles."""
         return 0
 
     def block(self, places: Places, rows: Bounds, columns: Bounds, inner: Bounds) -> None:
-        fn, lanes = self.fn, self.plan.lanes
+        fn, lanes = self.fn, self.blocking.lanes
         first, end = columns
         edge = self.space.columns.size % lanes
         whole = first + ((end - first) & -lanes) if edge else end
@@ -48,7 +36,7 @@ class RowDots(Product):
 
     def _columns(self, places: Places, column: Index, count: int) -> None:
         """Columns that are a vector of the result, or its last part."""
-        fn, m = self.fn, self.plan.rows
+        fn, m = self.fn, self.blocking.rows
         each = min(1 << count.bit_length() - 1, 8 // m)
         with fn.loop(0, count, each) as first:
             self._sums(places, column, first.index, each, count)
@@ -57,19 +45,19 @@ class RowDots(Product):
 
     def _sums(self, places: Places, column: Index, first: Index, each: int, count: int) -> None:
         """The sums of `each` columns, of those from `column` on the ones from `first` on."""
-        fn, m, lanes, total = self.fn, self.plan.rows, self.plan.lanes, self.arithmetic.total
+        fn, m, lanes, total = self.fn, self.blocking.rows, self.blocking.lanes, self.arithmetic.total
         numbers = [first + j for j in range(each)]
         if count % each:
             numbers = [number.least(count - 1) for number in numbers]
-        right = [places["rhs"] + self.rhs.free.offset("rhs", column + number) for number in numbers]
-        left = [places["lhs"] + self.lhs.free.offset("lhs", fn.index(i)) for i in range(m)]
+        right = [places["rhs"] + self.rhs.side.free.offset("rhs", column + number) for number in numbers]
+        left = [places["lhs"] + self.lhs.side.free.offset("lhs", fn.index(i)) for i in range(m)]
         sums = self._run(left, right, [fn.constant(0, total.of(lanes))] * (m * each))
         for i in range(m):
             self.sums.to(total)[first + i * lanes].store(_totals(sums[i * each : (i + 1) * each]))
 
     def _run(self, left: Sequence[Index], right: Sequence[Index], sums: list[Value]) -> list[Value]:
         """Vectors of sums along the inner axis."""
-        fn, lanes, size, count = self.fn, self.plan.lanes, self.space.inner.size, len(sums)
+        fn, lanes, size, count = self.fn, self.blocking.lanes, self.space.inner.size, len(sums)
         unroll = max(1, 8 // count)
         end = size // (lanes * unroll) * (lanes * unroll)
         with fn.loop(0, end, lanes * unroll, sums * unroll) as loop:
@@ -90,8 +78,8 @@ class RowDots(Product):
     def _step(
         self, left: Sequence[Index], right: Sequence[Index], sums: Sequence[Value], step: Index, mask: Value | None
     ) -> list[Value]:
-        lanes = self.plan.lanes
-        inner = {side.role: side.inner.offset(side.role, step) for side in (self.lhs, self.rhs)}
+        lanes = self.blocking.lanes
+        inner = {side.role: side.inner.offset(side.role, step) for side in self.plan.sides}
         xs = [self.lhs.read(place + inner["lhs"], lanes, mask)[0] for place in left]
         ys = [self.rhs.read(place + inner["rhs"], lanes, mask)[0] for place in right]
         pairs = ((x, y) for x in xs for y in ys)
@@ -111,11 +99,19 @@ def _totals(sums: Sequence[Value]) -> Value:
     return sums[0]
 
 
-def row_dots(call: Call, module: Module, index: Space, how: Arithmetic) -> RowDots | None:
-    """The product, if it is one for this way: few rows, both operands along the inner axis."""
+def plan_row_dots(call: Call, space: Space, how: Arithmetic) -> ProductPlan | None:
+    """The plan, if the product is one for this way: few rows, both operands along the inner axis."""
     lanes = how.lanes(call.target)
-    if how.is_complex or index.rows.size > _MOST_ROWS or index.inner.size < lanes:
+    if how.is_complex or space.rows.size > _MOST_ROWS or space.inner.size < lanes:
         return None
-    if not all(index.inner.is_contiguous(role, lanes) and index.inner.stride(role) != 0 for role in ("lhs", "rhs")):
+    if not all(space.inner.is_contiguous(role, lanes) and space.inner.stride(role) != 0 for role in ("lhs", "rhs")):
         return None
-    return RowDots(call, module, index, how)
+    g, m, n = space.batch.size, space.rows.size, space.columns.size
+    read = g * n * space.inner.size * element_bytes(call.operands[1].dtype)
+    wanted = min(CHUNKS, max(1, read // STREAMED_CHUNK))
+    batch, columns = -(-g // wanted), n
+    if g < wanted:
+        columns = -(-n // -(-wanted // g))
+    columns = -(-columns // lanes) * lanes
+    blocking = Blocking(how, lanes, m, 1, max(1, space.inner.size), (batch, m, columns), True, True, False)
+    return ProductPlan(call, space, how, blocking, RowDots)

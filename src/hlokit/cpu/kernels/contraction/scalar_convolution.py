@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hlokit.cpu.kernels.contraction.arithmetic import fused
 from hlokit.cpu.kernels.contraction.elements import read, rounded, write
@@ -14,21 +15,29 @@ from hlokit.cpu.llvm import POINTER, Function, Index, Module, Value, scalar_type
 _STEPS_A_CHUNK = 100_000
 
 
-def element_by_element(call: Call, module: Module, s: WindowSpace) -> Routine:
+@dataclass(frozen=True)
+class ScalarPlan:
     """One sum after the other. Padding and holes are zeros that are multiplied, as in the reference."""
-    total = s.elements
-    chunks = max(1, min(total, 64, total * s.steps // _STEPS_A_CHUNK))
-    f = phase_function(call)
-    placed = [a for a in s.axes if a.dim >= 0]
-    sizes = {a.dim: a.outputs for a in placed} | {s.feature_dim: s.group.size * s.output.size}
-    with f.loop(*shared_out(f, total, chunks)) as loop:
-        outputs = unravelled(loop.index, [sizes[d] for d in range(len(sizes))])
-        sums = _sum(f, s, outputs)
-        index = list(outputs)
-        for a in placed:
-            index[a.dim] = affine(f, a.first, [(outputs[a.dim], a.step)])
-        _store(f, call, s, index, sums)
-    return Routine((Phase(f.end(module, "convolution_scalar", exported=True), chunks),))
+
+    call: Call
+    space: WindowSpace
+
+    def write(self, module: Module) -> Routine:
+        """Writes the function into the module."""
+        call, s = self.call, self.space
+        total = s.elements
+        chunks = max(1, min(total, 64, total * s.steps // _STEPS_A_CHUNK))
+        f = phase_function(call)
+        placed = [a for a in s.axes if a.dim >= 0]
+        sizes = {a.dim: a.outputs for a in placed} | {s.feature_dim: s.group.size * s.output.size}
+        with f.loop(*shared_out(f, total, chunks)) as loop:
+            outputs = unravelled(loop.index, [sizes[d] for d in range(len(sizes))])
+            sums = _sum(f, s, outputs)
+            index = list(outputs)
+            for a in placed:
+                index[a.dim] = affine(f, a.first, [(outputs[a.dim], a.step)])
+            _store(f, call, s, index, sums)
+        return Routine((Phase(f.end(module, "convolution_scalar", exported=True), chunks),))
 
 
 def _sum(f: Function, s: WindowSpace, outputs: Sequence[Index]) -> list[Value]:
