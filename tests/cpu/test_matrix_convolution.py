@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hlokit.cpu.kernels.contraction import amx_convolution_plan as plans
-from hlokit.cpu.kernels.contraction import convolution as routine
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.routine import contraction
 from hlokit.cpu.kernels.contraction.windows import window_space
 from hlokit.cpu.kernels.routine import Call
@@ -40,9 +40,9 @@ CASES = {
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small and unfit shapes too."""
-    monkeypatch.setattr(plans, "_FEW", 0)
-    monkeypatch.setattr(plans, "_VECTORS", 1e9)
-    monkeypatch.setattr(routine, "_FEW", 0)
+    monkeypatch.setattr(costs, "AMX_FEW", 0)
+    monkeypatch.setattr(costs, "VECTOR_CYCLES", 1e9)
+    monkeypatch.setattr(costs, "FEW_PRODUCTS", 0)
 
 
 def uses(op: Convolution, lhs: Shape, rhs: Shape) -> bool:
@@ -66,7 +66,7 @@ def made(name: str, in_matrix_registers: bool) -> Any:
     op, left, right = CASES[name]
     lhs, rhs = dtypes.f32[left], dtypes.f32[right]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "_VECTORS", 1e9 if in_matrix_registers else 0)
+        patch.setattr(costs, "VECTOR_CYCLES", 1e9 if in_matrix_registers else 0)
         assert uses(op, lhs, rhs) == in_matrix_registers
         return compiled(op, lhs, rhs)[0], operands(lhs, rhs)
 
@@ -154,9 +154,9 @@ def test_random(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_small_chunks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that do not divide the outputs, panels apart, features in goes."""
-    monkeypatch.setattr(plans, "_PATCH", 1 << 16)
-    monkeypatch.setattr(plans, "_WORKING", 1 << 15)
-    monkeypatch.setattr(plans, "_CHUNK", 1 << 8)
+    monkeypatch.setattr(costs, "AMX_PATCH_BYTES", 1 << 16)
+    monkeypatch.setattr(costs, "AMX_WORKING_BYTES", 1 << 15)
+    monkeypatch.setattr(costs, "AMX_CONVOLUTION_CHUNK", 1 << 8)
     numbers = (NHWC, NCHW)[seed % 2]
     window = [WindowDimension(3, 1 + seed % 3, 1, 1, 1, 1 + seed // 6), WindowDimension(2, 1 + seed // 3 % 2, 1, 0)]
     features, image, kernel = (96, 64, 7)[seed % 3], (13, 21 + seed), (3, 2)
@@ -169,7 +169,7 @@ def test_small_chunks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("batch", [3, 32])
 def test_taps_in_goes(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "_WORKING", 1 << 17)
+    monkeypatch.setattr(costs, "AMX_WORKING_BYTES", 1 << 17)
     window = [WindowDimension(16, 1, 1, 1), WindowDimension(15, 1, 1, 1)]
     op = make(KERNEL_GRADIENT, window)
     lhs, rhs = dtypes.f32[batch, 16, 15, 40], dtypes.f32[batch, 16, 15, 24]
@@ -199,12 +199,12 @@ FENCED = """
 import sys
 from unittest import mock
 import numpy as np
-from hlokit.cpu.kernels.contraction import convolution as routine, amx_convolution_plan as plans
+from hlokit.cpu.kernels.contraction import costs
 from tests.cpu import test_convolution as small
 from tests.cpu.test_matrix_convolution import CASES, SHAPES
 from tests.fuzz.guard import fenced
 
-plans._FEW, plans._VECTORS, routine._FEW = 0, 1e9, 0
+costs.AMX_FEW, costs.VECTOR_CYCLES, costs.FEW_PRODUCTS = 0, 1e9, 0
 cases = [CASES[name] for name in ("nchw", "stride_2")] + [small.CASES[name] for name in SHAPES]
 cases += [small.CASES[name] for name in ("nhwc_3x3", "nchw_3x3", "nchw_1x1")]
 for operand, result in (("f32", "f32"), ("bf16", "f32"), ("s8", "s32")):

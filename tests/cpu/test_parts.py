@@ -9,7 +9,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.cpu.jit import objects as jit
-from hlokit.cpu.kernels.contraction import parts
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.lower.steps import PackStep
 from hlokit.cpu.target import host, parse
 
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 PLAIN = host().without("amx-tile", "amx-bf16", "amx-int8")
 needs_registers = pytest.mark.skipif(not host().has("amx-bf16"), reason="a CPU with AMX")
 SIZES = [(160, 100, 176), (129, 1100, 257)]
-CHOICE = {name: getattr(parts, name) for name in ("_GAIN", "_LEAST_NS")}
+CHOICE = {name: getattr(costs, name) for name in ("AMX_GAIN", "AMX_LEAST_NS")}
 TURNS = [(False, False), (True, False), (False, True), (True, True)]
 LEAST = 2.0**-126
 MATRICES = "x86-64-avx512,+amx-tile,+amx-int8,+amx-bf16"
@@ -26,8 +26,8 @@ MATRICES = "x86-64-avx512,+amx-tile,+amx-int8,+amx-bf16"
 @pytest.fixture(autouse=True)
 def _small_products_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which this way is not worth it go it all the same."""
-    monkeypatch.setattr(parts, "_GAIN", 0.0)
-    monkeypatch.setattr(parts, "_LEAST_NS", 0)
+    monkeypatch.setattr(costs, "AMX_GAIN", 0.0)
+    monkeypatch.setattr(costs, "AMX_LEAST_NS", 0)
 
 
 def product(
@@ -308,6 +308,6 @@ def test_large_products_go_this_way(
     sides: tuple[int, int, int], type: hk.DType, goes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in CHOICE.items():
-        monkeypatch.setattr(parts, name, value)
+        monkeypatch.setattr(costs, name, value)
     executable = hk.compile(product(*sides, type), target=parse(MATRICES))
     assert ("tdpbf16ps" in executable.as_text("asm")) is goes

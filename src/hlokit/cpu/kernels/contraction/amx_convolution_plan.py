@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.denormals import needs_denormals
 from hlokit.cpu.kernels.contraction.split import PRODUCTS
 from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace
@@ -25,21 +26,8 @@ LINE = 64
 ROWS = 16
 """Lines, or columns of sums, of a register."""
 
-_PATCH = 7 << 17
-"""Bytes, at most, of a chunk's lines and sums, which lie on the stack and should stay in L2."""
-_WORKING = 1 << 20
-"""Bytes of L2 that lines, a pair of packed panels and its sums may take."""
-_CHUNK = 1 << 22
-"""Products, at least, that a chunk is worth."""
-_CHUNKS = 16
-_FEW = 1 << 21
-"""Products for which it is not worth the time to compile it."""
 _STEPS = 4096
 """Lines of one sum, at most: their places are a table."""
-_VECTORS = 0.75 / 26
-"""Cycles for each product that vectors take, and three quarters thereof."""
-_LONGER = 1.25
-"""How much longer vectors take where windows are larger than the result, as in gradients of kernels."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +246,7 @@ class AmxPlan:
 def amx_plan(s: WindowSpace, target: Target) -> AmxPlan | None:
     """A plan; None where the machine has no such registers, or it would not be faster."""
     factors = _factors(s, target)
-    if factors is None or s.elements * s.steps < _FEW or s.shared or s.steps > _STEPS * factors.deep:
+    if factors is None or s.elements * s.steps < costs.AMX_FEW or s.shared or s.steps > _STEPS * factors.deep:
         return None
     order = sorted((a for a in s.axes if a is not s.axes[1]), key=lambda a: (-a.lhs, a.inputs == 1))
     merged = _merged(s, order, factors)
@@ -278,7 +266,7 @@ def amx_plan(s: WindowSpace, target: Target) -> AmxPlan | None:
     is_handed_out = s.feature_dim == len(s.dimensions) - 1 if last is None else p.axes[last].axis.step == 1
     if not is_handed_out:
         return None
-    vectors = _VECTORS * (_LONGER if _has_large_windows(order) else 1) * s.elements * s.steps
+    vectors = costs.VECTOR_CYCLES * (costs.LARGE_WINDOWS if _has_large_windows(order) else 1) * s.elements * s.steps
     return p if _cycles(p) < vectors else None
 
 
@@ -335,9 +323,9 @@ def _variants(p: AmxPlan) -> Iterator[AmxPlan]:
             q = replace(p, panel_blocks=blocks)
             for goes in _divisors((p.lines if can_go else 1) if way is None else p.axes[way].taps):
                 q = replace(p, panel_blocks=blocks, goes=goes) if way is None else _split(q, way, goes)
-                if _working(q) <= _WORKING:
+                if _working(q) <= costs.AMX_WORKING_BYTES:
                     break
-            if q.patch + _sums(q) <= _PATCH:
+            if q.patch + _sums(q) <= costs.AMX_PATCH_BYTES:
                 yield q
 
 
@@ -363,7 +351,7 @@ def _working(p: AmxPlan) -> int:
 
 
 def _wanted(s: WindowSpace) -> int:
-    return min(_CHUNKS, max(1, s.elements * s.steps // _CHUNK))
+    return min(costs.CHUNKS, max(1, s.elements * s.steps // costs.AMX_CONVOLUTION_CHUNK))
 
 
 def _cost(p: AmxPlan) -> float:
@@ -379,7 +367,7 @@ def _cycles(p: AmxPlan) -> float:
     lines = p.goes * p.lines_at_once * p.grids * math.prod(extents) * p.panel_blocks
     lines *= (12 if p.turned is None else 20) * p.factors.parts
     weights = p.panels * p.panel / (8 if p.panels * p.panel > 1 << 19 else 32)
-    weights += rows * p.panels * p.panel / 32 * max(0.0, _working(p) / _WORKING - 1)
+    weights += rows * p.panels * p.panel / 32 * max(0.0, _working(p) / costs.AMX_WORKING_BYTES - 1)
     results = rows * p.panels * 4 * ROWS
     chunks = math.prod(a.blocks for a in p.axes) * p.space.group.size
     return chunks * (products + lines + weights + results)

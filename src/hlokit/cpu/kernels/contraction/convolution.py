@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.amx_convolution import plan_amx
 from hlokit.cpu.kernels.contraction.depthwise import suits
 from hlokit.cpu.kernels.contraction.direct_convolution import plan_tiles
@@ -13,9 +14,6 @@ from hlokit.cpu.kernels.contraction.zeros import write_zeros
 from hlokit.cpu.kernels.routine import Call, Plan, Routine
 from hlokit.cpu.llvm import Module
 from hlokit.forms.contraction import Contraction
-
-_FEW = 4096
-"""Products for which tiles are not worth the time to compile them."""
 
 _PARTS = 64
 """Parts without holes for which code is written."""
@@ -43,7 +41,7 @@ def plan_convolution(call: Call, form: Contraction) -> Plan:
     s = window_space(form, call.operands, call.results[0])
     parts = without_holes(s)
     met, empty = [part for part in parts if part.steps], [part for part in parts if not part.steps]
-    if s.elements * s.steps < _FEW * len(met) or len(met) > _PARTS:
+    if s.elements * s.steps < costs.FEW_PRODUCTS * len(met) or len(met) > _PARTS:
         return ScalarPlan(call, s)
     return ConvolutionPlan(call, tuple(_plan_part(call, part) for part in met), tuple(empty))
 

@@ -6,18 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace
 from hlokit.cpu.target import Target
-
-_PATCH = 1 << 18
-"""Bytes of input that a chunk works on: with a panel of weights they are to fit L2."""
-_PATCH_AT_MOST = 1 << 20
-"""Beyond that a patch is not laid out on the stack."""
-_CHUNK = 1 << 21
-"""Products, at least, that a chunk is worth."""
-_CHUNKS = 16
-_SETS = 2048
-"""Rows at multiples of so many bytes fall into few sets of the first cache."""
 
 
 @dataclass(frozen=True)
@@ -210,12 +201,12 @@ def planned(s: WindowSpace, target: Target) -> WindowPlan | None:
     if is_direct:
         laid = [replace(a, place=a.step * a.axis.lhs) for a in laid]
         clash = max((laid[i].per_output for i in (rows, columns) if laid[i].axis.outputs > 1), default=0)
-        is_direct = clash * size % _SETS != 0 or clash == 0
+        is_direct = clash * size % costs.SETS_BYTES != 0 or clash == 0
     count, width = sum(p.count for p in panels), panels[0].vectors * lanes if s.shared else 1
     split = None
     if not is_direct:
         laid, split = _split(laid, width, lanes, size)
-    wanted = min(_CHUNKS, max(1, s.elements * s.steps // _CHUNK))
+    wanted = min(costs.CHUNKS, max(1, s.elements * s.steps // costs.CONVOLUTION_CHUNK))
     if s.shared or split is not None:
         wanted = -(-wanted // count)
 
@@ -229,7 +220,7 @@ def planned(s: WindowSpace, target: Target) -> WindowPlan | None:
     patch = 0
     if not is_direct:
         laid, patch = _laid_out(laid, width, lanes, size)
-        if patch * size > _PATCH_AT_MOST:
+        if patch * size > costs.MOST_PATCH_BYTES:
             return None
     return WindowPlan(s, tuple(laid), rows, columns, lanes, tuple(panels), blocks, is_direct, patch, split)
 
@@ -269,9 +260,9 @@ def _split(axes: Sequence[Laid], width: int, lanes: int, size: int) -> tuple[lis
     def bytes_of(laid: Sequence[Laid]) -> int:
         return _laid_out(laid, width, lanes, size)[1] * size
 
-    if bytes_of(axes) <= _PATCH // 2:
+    if bytes_of(axes) <= costs.PATCH_BYTES // 2:
         return list(axes), None
-    for limit in (_PATCH // 2, 2 * _PATCH, _PATCH_AT_MOST):
+    for limit in (costs.PATCH_BYTES // 2, 2 * costs.PATCH_BYTES, costs.MOST_PATCH_BYTES):
         for number, a in enumerate(axes):
             for taps in (t for t in range(a.axis.taps - 1, 0, -1) if a.axis.taps % t == 0):
                 laid = [replace(b, taps=taps) if b is a else b for b in axes]
@@ -292,7 +283,7 @@ def _grown(axes: Sequence[Laid], wanted: int, size: Callable[[Sequence[Laid]], i
         for i in reversed(range(len(laid))):
             block = min(laid[i].cut.parts, 2 * laid[i].block)
             grown = [*laid[:i], replace(laid[i], block=block), *laid[i + 1 :]]
-            if block == laid[i].block or _chunks(s, grown) < wanted or size(grown) > _PATCH:
+            if block == laid[i].block or _chunks(s, grown) < wanted or size(grown) > costs.PATCH_BYTES:
                 continue
             cost = size(grown) / size(laid) * laid[i].block / block
             if best is None or cost < best[0] - 1e-9:
@@ -308,6 +299,6 @@ def _laid_out(axes: Sequence[Laid], width: int, lanes: int, size: int) -> tuple[
     for i in reversed(range(len(laid))):
         laid[i] = replace(laid[i], place=place)
         place *= laid[i].extent
-        if place > width and place * size % _SETS == 0:
+        if place > width and place * size % costs.SETS_BYTES == 0:
             place += lanes
     return laid, place + lanes * width

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.convolution_plan import Laid, Panel, WindowPlan, planned
 from hlokit.cpu.kernels.contraction.convolution_tile import ConvolutionTile
 from hlokit.cpu.kernels.contraction.depthwise import FeaturePatch
@@ -15,8 +16,6 @@ from hlokit.cpu.kernels.contraction.space import affine, unravelled
 from hlokit.cpu.kernels.contraction.windows import WindowSpace, phase_function, shared_out
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
 from hlokit.cpu.llvm import I64, Index, Module, Pointer, Type, Value, scalar_type, type_of
-
-_WEIGHTS_A_CHUNK = 1 << 16
 
 
 def plan_tiles(call: Call, s: WindowSpace) -> TiledConvolution | None:
@@ -61,7 +60,7 @@ class _Weights:
         outer, inner = axes[:-1], axes[-1] if axes else None
         sizes = [s.group.size, sum(p.count for p in plan.panels), *(a.taps for a in outer)]
         units, run = math.prod(sizes), inner.taps if inner else 1
-        chunks = max(1, min(units, 64, units * run * plan.width // _WEIGHTS_A_CHUNK))
+        chunks = max(1, min(units, 64, units * run * plan.width // costs.WEIGHTS_CHUNK))
         with fn.loop(*shared_out(fn, units, chunks)) as loop:
             group, number, *taps = unravelled(loop.index, sizes)
             source = [(group, s.group.rhs), *((k, a.rhs) for k, a in zip(taps, outer, strict=True))]

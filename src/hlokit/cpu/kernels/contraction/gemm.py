@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.amx import release
 from hlokit.cpu.kernels.contraction.amx_tile import AmxTile
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.denormals import PhaseFunction, may_flush
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to, rounded, write
-from hlokit.cpu.kernels.contraction.gemm_plan import AMX_SPEED, CHUNKS, Blocking, sides_of, up
+from hlokit.cpu.kernels.contraction.gemm_plan import Blocking, sides_of, up
 from hlokit.cpu.kernels.contraction.packing import (
     Operand,
     Panels,
@@ -30,10 +31,6 @@ from hlokit.cpu.llvm import I1, I8, Function, Index, Module, Pointer, Value
 
 _TOGETHER = 4
 """Rows of tiles whose lhs is packed at once where memory has its rows across: lines hold several tiles' elements."""
-_PACKED_CHUNK = 1 << 19
-"""Bytes that are worth a chunk when all of rhs is packed."""
-_LONG_TILE = 1 << 16
-"""Multiplications of a tile from which the loops round it may be slow: 3000 cycles."""
 
 Bounds: TypeAlias = tuple[Index, Index]
 """Indices from .. to."""
@@ -143,7 +140,7 @@ class Product:
         with fn.loop(fn.index_argument("begin"), fn.index_argument("end")) as chunk:
             self._chunk(chunk.index, counts)
         makes_corrections = self.arithmetic.name == "i8"
-        fn.is_cold = self.tile_work >= _LONG_TILE and not makes_corrections
+        fn.is_cold = self.tile_work >= costs.LONG_TILE and not makes_corrections
         return replace(self.added(math.prod(counts)), groups=counts[0])
 
     def added(self, chunks: int) -> Phase:
@@ -205,7 +202,7 @@ class Product:
         """A tile's multiplications at the speed of vectors."""
         p = self.blocking
         work = p.rows * p.width * min(p.depth, self.space.inner.size)
-        return work // AMX_SPEED if self.arithmetic.is_matrix else work
+        return work // costs.AMX_SPEED if self.arithmetic.is_matrix else work
 
     # -- results
 
@@ -446,7 +443,7 @@ class Packer(Product):
     def write(self) -> Phase:
         fn, p, n = self.fn, self.blocking, self.space.columns.size
         inner, zero = fn.index(self.space.inner.size), fn.index(0)
-        each = -(-self.count // max(1, min(CHUNKS, self.nbytes // _PACKED_CHUNK)))
+        each = -(-self.count // max(1, min(costs.CHUNKS, self.nbytes // costs.STREAMED_BYTES)))
         whole, edge = n // p.width * p.width, n % p.width
         run = Run(zero, inner, inner)
         low = fn.index_argument("begin") * (each * p.width)

@@ -5,38 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.amx_tile import MOST_ROWS, MOST_VECTORS
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, register_tile
 from hlokit.cpu.kernels.contraction.packing import ProductSide
 from hlokit.cpu.kernels.contraction.space import Axis, Space
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import scalar_type
-
-_PANEL_BYTES = 2048
-"""Bytes of one column in a packed panel: a tile's rows and columns then share L1 and half of L2."""
-_BLOCK_BYTES = 1 << 19
-"""Packed columns of a chunk, in L2."""
-_SUMS_BYTES = 1 << 19
-"""Sums that wait on the stack for the rest of the inner axis. A thread needs some 1.2 MB of stack in all."""
-_MOST_ROWS, _MOST_COLUMNS = 1024, 256
-"""Of a chunk."""
-_CHUNK_WORK = 8_000_000
-"""Multiplications and additions that are worth a chunk: some 50 us of one core."""
-AMX_SPEED = 8
-"""How many times as fast as vectors AMX is."""
-_LARGE = 1 << 32
-"""Work from which twice as many chunks cost next to nothing: below it packing is felt."""
-CHUNKS = 16
-STREAMED_CHUNK = 1 << 19
-"""Bytes that a chunk reads at least where an operand is read once: some 25 us of one core."""
-_LEAST_PIECE, _MOST_PIECE = 384, 2048
-"""Columns of a chunk that reads pieces of rows: memory serves long ones faster; sums are to stay in L1."""
-_FEW_ROWS = 4
-"""Rows of a product that reads rhs once, as it is."""
-_LOW = 16
-"""Rows or columns of a product that, as a rule, is made without packing."""
-_PACKED = 1 / 40
-"""1 / rows + 1 / columns of a chunk at which packing, some 20 operations an element, takes half as long as products."""
 
 
 def up(value: int, unit: int) -> int:
@@ -100,11 +75,11 @@ def blocking(
     m, n, k = space.rows.size, space.columns.size, space.inner.size
     streams = not is_ragged and _streams(m, rhs)
     vectors = min(most_vectors, -(-n // lanes))
-    blocks = max(1, -(-k * arithmetic.packed.bytes * arithmetic.parts // _PANEL_BYTES))
+    blocks = max(1, -(-k * arithmetic.packed.bytes * arithmetic.parts // costs.PANEL_COLUMN_BYTES))
     depth = up(-(-k // blocks), 64)
     keeps_out = not is_ragged and _keeps_out(call, space, arithmetic)
     has_sums = depth < k and not keeps_out
-    tallest = _SUMS_BYTES // (_MOST_COLUMNS * arithmetic.total_bytes) if has_sums else _MOST_ROWS
+    tallest = costs.SUMS_BYTES // (costs.MOST_COLUMNS * arithmetic.total_bytes) if has_sums else costs.MOST_ROWS
     is_wide = streams and n > most_vectors * lanes
     if is_wide:
         batch, block_rows, columns = _streamed(space, lanes, rhs)
@@ -131,9 +106,9 @@ def blocking(
 def _streamed(space: Space, lanes: int, rhs: ProductSide) -> tuple[int, int, int]:
     """(batch, rows, columns) of a chunk of a product that reads rhs as it is: pieces of rows that are long enough."""
     g, n = space.batch.size, space.columns.size
-    wanted = min(CHUNKS, max(1, g * n * space.inner.size * rhs.element_bytes // STREAMED_CHUNK))
-    most = _MOST_PIECE // space.rows.size
-    least = min(most, max(_LEAST_PIECE, n // 4))
+    wanted = min(costs.CHUNKS, max(1, g * n * space.inner.size * rhs.element_bytes // costs.STREAMED_BYTES))
+    most = costs.MOST_PIECE // space.rows.size
+    least = min(most, max(costs.LEAST_PIECE, n // 4))
     across = max(1, -(-n // most), min(-(-wanted // g), n // least))
     return -(-g // wanted), space.rows.size, up(-(-n // across), lanes)
 
@@ -142,15 +117,17 @@ def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int, tallest
     """(batch, rows, columns) of a chunk: few enough columns for L2, and as little packing as can be."""
     g, m, n, k = (axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
     work = 2 * g * m * n * max(k, 1)
-    speed = AMX_SPEED if arithmetic.is_matrix else 1
-    wanted = max(1, min(work // (_CHUNK_WORK * speed), CHUNKS // 2 if work < _LARGE else CHUNKS))
-    most = max(width, min(_MOST_COLUMNS, _BLOCK_BYTES // max(1, depth * arithmetic.unit_bytes // arithmetic.group)))
+    speed = costs.AMX_SPEED if arithmetic.is_matrix else 1
+    chunks = costs.CHUNKS // 2 if work < costs.LARGE_WORK else costs.CHUNKS
+    wanted = max(1, min(work // (costs.CHUNK_WORK * speed), chunks))
+    column = depth * arithmetic.unit_bytes // arithmetic.group
+    most = max(width, min(costs.MOST_COLUMNS, costs.BLOCK_BYTES // max(1, column)))
     if g >= wanted:
         return -(-g // wanted), -(-m // -(-m // tallest)), min(up(n, width), most // width * width)
     each = -(-wanted // g)
     rows, columns = _cut(m, n, width, most // width * width, each, tallest)
     # short sides: what fewer chunks pack less often outweighs that fewer threads share them
-    while each > 2 and work < 8 * _CHUNK_WORK * g * each and _is_packing(arithmetic, m, n, rows, columns):
+    while each > 2 and work < 8 * costs.CHUNK_WORK * g * each and _is_packing(arithmetic, m, n, rows, columns):
         each = max(2, each // 2)
         rows, columns = _cut(m, n, width, most // width * width, each, tallest)
     return 1, rows, columns
@@ -158,7 +135,7 @@ def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int, tallest
 
 def _is_packing(arithmetic: Arithmetic, m: int, n: int, rows: int, columns: int) -> bool:
     """Whether packing takes a good part of the time of chunks of this size."""
-    return not arithmetic.is_matrix and min(m, n) > _LOW and 1 / rows + 1 / columns > _PACKED
+    return not arithmetic.is_matrix and min(m, n) > costs.LOW_ROWS and 1 / rows + 1 / columns > costs.PACKING_SHARE
 
 
 def _cut(m: int, n: int, width: int, most: int, each: int, tallest: int) -> tuple[int, int]:
@@ -178,7 +155,7 @@ def _streams(m: int, rhs: ProductSide) -> bool:
     """Few rows: rhs is read once, in wide rows as they lie in memory."""
     has_rows = rhs.free.stride("rhs") == 1 and rhs.inner.stride("rhs") is not None
     is_plain = rhs.is_factor() and rhs.arithmetic.group == 1 and not rhs.arithmetic.is_complex
-    return m <= _FEW_ROWS and has_rows and is_plain
+    return m <= costs.FEW_ROWS and has_rows and is_plain
 
 
 def _keeps_lhs(lhs: ProductSide, rows: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.elements import element_bytes, first_lanes, read
 from hlokit.cpu.kernels.contraction.space import Axis
@@ -12,8 +13,6 @@ from hlokit.cpu.llvm import I8, I32, I64, Function, Index, Module, Pointer, Valu
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
 
-STREAMS = 8
-"""Rows of memory that are read at once: it serves so many twice as fast as one, and more no faster."""
 _ANY_LANES = 1 << 62
 """Asks an axis whether it is contiguous from any index on."""
 
@@ -149,7 +148,7 @@ class _Panels:
         whole = run.count // g
         if g == 1:
             whole = run.units
-        together = max(1, STREAMS // g)
+        together = max(1, costs.STREAMS // g)
         many = whole & -together
         with fn.loop(0, many, together) as loop:
             self._across(loop.index, together, [[mask] * g for mask in masks])

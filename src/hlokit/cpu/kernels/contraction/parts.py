@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.amx import configure
 from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, Arithmetic
 from hlokit.cpu.kernels.contraction.denormals import may_flush
@@ -27,26 +28,6 @@ _FORMS = {
     dtypes.f16: Form("f16", type_of("half"), 2),
     dtypes.bf16: Form("bf16", I16, 1),
 }
-_LHS_BYTES = 3 << 18
-"""Of lhs, packed, in L2."""
-_SUMS_BYTES = 1 << 18
-"""Sums that wait on the stack for the rest of the inner axis. With all that is packed some 1.2 MB."""
-_CHUNK_NS = 60_000
-"""Work that is worth a chunk."""
-
-# What things cost one core of a Sapphire Rapids, in nanoseconds, by the number of parts
-_PACK_NS = (0.1, 0.2, 0.4)
-"""An element, from the third-level cache."""
-_PRODUCT_NS = (1 / 2000, 4 / 1900, 6 / 1900)
-"""A multiplication or an addition. Tiles alone take 6 / 2400; more while the core's other thread is at work."""
-_TILE_NS = 250
-"""A run of a tile beside its products."""
-_FUSED_NS, _FUSED_PACK_NS = 1 / 155, 0.25
-"""The same without matrix registers: a multiplication or an addition of f32, and an element of lhs or rhs."""
-_GAIN = 1.1
-"""How many times as fast this way must seem."""
-_LEAST_NS = 80_000
-"""Time without matrix registers for which it is not worth the time to compile."""
 
 
 def form_of(call: Call, space: Space, *, packed: bool) -> Form | None:
@@ -65,8 +46,8 @@ def form_of(call: Call, space: Space, *, packed: bool) -> Form | None:
     m, n, k = space.rows.size, space.columns.size, space.inner.size
     _, rows, columns = _chunk(space, form, _depth(form, space), by_batch=call.by_batch, has_sums=False)
     times = -(-n // columns), 0 if packed else -(-m // rows)
-    fused = space.batch.size * k * (2 * m * n * _FUSED_NS + (m + (0 if packed else n)) * _FUSED_PACK_NS)
-    return form if fused > max(_LEAST_NS, _GAIN * _time(form, space, times)) else None
+    fused = space.batch.size * k * (2 * m * n * costs.FUSED_NS + (m + (0 if packed else n)) * costs.FUSED_PACK_NS)
+    return form if fused > max(costs.AMX_LEAST_NS, costs.AMX_GAIN * _time(form, space, times)) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,9 +204,9 @@ def _time(form: Form, space: Space, times: tuple[int, int] = (1, 1)) -> float:
     """Nanoseconds of one core; `times` that lhs and rhs are packed."""
     m, n = (up(axis.size, LANES) for axis in (space.rows, space.columns))
     k, kind = up(space.inner.size, form.depth), form.parts - 1
-    packing = (m * times[0] + n * times[1]) * k * _PACK_NS[kind]
-    tiles = m * n / WIDTH**2 * -(-k // _depth(form, space)) * _TILE_NS
-    return space.batch.size * (packing + 2 * m * n * k * _PRODUCT_NS[kind] + tiles)
+    packing = (m * times[0] + n * times[1]) * k * costs.AMX_PACK_NS[kind]
+    tiles = m * n / WIDTH**2 * -(-k // _depth(form, space)) * costs.AMX_TILE_NS
+    return space.batch.size * (packing + 2 * m * n * k * costs.AMX_PRODUCT_NS[kind] + tiles)
 
 
 def _depth(form: Form, space: Space) -> int:
@@ -238,9 +219,9 @@ def _depth(form: Form, space: Space) -> int:
 def _chunk(space: Space, form: Form, depth: int, *, by_batch: bool, has_sums: bool) -> tuple[int, int, int]:
     """(batch, rows, columns) of a chunk: as little packing as can be."""
     g, m, n = (axis.size for axis in (space.batch, space.rows, space.columns))
-    work = int(_time(form, space) / _CHUNK_NS)
+    work = int(_time(form, space) / costs.AMX_CHUNK_NS)
     wanted = max(1, work if work <= 2 else 2 if work < 16 else 4 if work < 64 else 8 if work < 1024 else 16)
-    tallest = max(1, _LHS_BYTES // (panel_bytes(form, depth))) * WIDTH
+    tallest = max(1, costs.AMX_LHS_BYTES // (panel_bytes(form, depth))) * WIDTH
     if g >= wanted:
         batch, each_wanted = (1 if by_batch else -(-g // wanted)), 1
     else:
@@ -248,7 +229,7 @@ def _chunk(space: Space, form: Form, depth: int, *, by_batch: bool, has_sums: bo
     best = (math.inf, 0, 0)
     for across in range(1, -(-n // WIDTH) + 1):
         columns = _evenly(n, -(-n // across), WIDTH)
-        lowest = min(tallest, _SUMS_BYTES // (4 * columns) // WIDTH * WIDTH) if has_sums else tallest
+        lowest = min(tallest, costs.AMX_SUMS_BYTES // (4 * columns) // WIDTH * WIDTH) if has_sums else tallest
         if lowest == 0:
             continue
         down = min(max(-(-each_wanted // across), -(-m // lowest)), -(-m // WIDTH))
@@ -274,7 +255,7 @@ class Ahead(Product):
     def write(self) -> Phase:
         fn, layout = self.fn, self.layout
         n, k = self.space.columns.size, self.space.inner.size
-        each = -(-layout.panels // max(1, min(16, int(n * k * _PACK_NS[-1] / _CHUNK_NS)))) * WIDTH
+        each = -(-layout.panels // max(1, min(16, int(n * k * costs.AMX_PACK_NS[-1] / costs.AMX_CHUNK_NS)))) * WIDTH
         begin, end = fn.index_argument("begin") * each, (fn.index_argument("end") * each).least(n)
         with fn.loop(begin, end, WIDTH) as column, fn.loop(0, k, layout.depth) as inner:
             steps = (fn.index(k) - inner.index).least(layout.depth)

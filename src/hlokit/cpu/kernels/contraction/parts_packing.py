@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import FLOAT
 from hlokit.cpu.kernels.contraction.elements import first_lanes
 from hlokit.cpu.kernels.contraction.parts_tile import WIDTH, Form
@@ -23,8 +24,6 @@ from hlokit.cpu.kernels.contraction.split import (
 from hlokit.cpu.llvm import I1, I8, I16, I32, Function, IfElse, Index, Module, Pointer, Repeat, Value, transposed
 
 _PART_BYTES = 2048
-_LONG = 256
-"""Steps of the inner axis from which the loops round packing a panel may be slow."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def packer(module: Module, side: Side) -> tuple[str, list[int]]:
         for name, text in _panel_texts(way).items():
             module.add_text(name, text)
         return way.name, strides
-    fn = Function("", _PARAMETERS, attributes="noinline nounwind", is_cold=side.inner.size >= _LONG)
+    fn = Function("", _PARAMETERS, attributes="noinline nounwind", is_cold=side.inner.size >= costs.LONG_PANEL)
     _PanelPacker(fn, module, way, [fn.index(stride) for stride in strides], side).write()
     return module.add_by_text(fn, "parts_panel"), []
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.elements import element_bytes, first_lanes
 from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product, ProductPlan
-from hlokit.cpu.kernels.contraction.gemm_plan import CHUNKS, STREAMED_CHUNK, Blocking
+from hlokit.cpu.kernels.contraction.gemm_plan import Blocking
 from hlokit.cpu.kernels.contraction.space import Space
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Index, Value
-
-_MOST_ROWS = 4
 
 
 class RowDots(Product):
@@ -102,13 +101,13 @@ def _totals(sums: Sequence[Value]) -> Value:
 def plan_row_dots(call: Call, space: Space, how: Arithmetic) -> ProductPlan | None:
     """The plan, if the product is one for this way: few rows, both operands along the inner axis."""
     lanes = how.lanes(call.target)
-    if how.is_complex or space.rows.size > _MOST_ROWS or space.inner.size < lanes:
+    if how.is_complex or space.rows.size > costs.FEW_ROWS or space.inner.size < lanes:
         return None
     if not all(space.inner.is_contiguous(role, lanes) and space.inner.stride(role) != 0 for role in ("lhs", "rhs")):
         return None
     g, m, n = space.batch.size, space.rows.size, space.columns.size
     read = g * n * space.inner.size * element_bytes(call.operands[1].dtype)
-    wanted = min(CHUNKS, max(1, read // STREAMED_CHUNK))
+    wanted = min(costs.CHUNKS, max(1, read // costs.STREAMED_BYTES))
     batch, columns = -(-g // wanted), n
     if g < wanted:
         columns = -(-n // -(-wanted // g))

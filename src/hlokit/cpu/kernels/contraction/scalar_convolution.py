@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import fused
 from hlokit.cpu.kernels.contraction.elements import read, rounded, write
 from hlokit.cpu.kernels.contraction.space import affine, unravelled
 from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace, both, phase_function, shared_out, strides
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
 from hlokit.cpu.llvm import POINTER, Function, Index, Module, Value, scalar_type, type_of
-
-_STEPS_A_CHUNK = 100_000
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class ScalarPlan:
         """Writes the function into the module."""
         call, s = self.call, self.space
         total = s.elements
-        chunks = max(1, min(total, 64, total * s.steps // _STEPS_A_CHUNK))
+        chunks = max(1, min(total, 64, total * s.steps // costs.SCALAR_CHUNK))
         f = phase_function(call)
         placed = [a for a in s.axes if a.dim >= 0]
         sizes = {a.dim: a.outputs for a in placed} | {s.feature_dim: s.group.size * s.output.size}

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
-from hlokit.cpu.kernels.contraction.packing import STREAMS
 from hlokit.cpu.llvm import I32, Function, IfElse, Index, Module, Pointer, Value
-
-_SHORT_ROW = 512
-"""Bytes of a row of lhs that the machine's own prefetching does not see as a row."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ class _VectorTile(TileFunction):
     def _prefetch(self) -> None:
         """Prefetches the result's lines; where rows of lhs are short and memory holds the tile up, the next ones."""
         t, a = self.tile, self.arithmetic
-        if 64 <= t.row <= _SHORT_ROW:
+        if 64 <= t.row <= costs.SHORT_ROW_BYTES:
             for r in range(t.rows):
                 for line in range(0, t.row, 64):
                     (self.lhs + ((t.rows + r) * t.row + line)).prefetch(2)
@@ -199,7 +196,7 @@ class AxpyTile(Tile):
 class _AxpyTile(TileFunction):
     def written(self) -> Function:
         fn, t = self.fn, self.tile
-        together = STREAMS
+        together = costs.STREAMS
         with fn.when(self.first):
             for r in range(t.rows):
                 fn.memset(self.out + self.out_bytes * r, 0, t.columns * self.arithmetic.total.bytes)

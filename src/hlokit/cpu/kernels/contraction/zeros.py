@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.elements import first_lanes, rounded
 from hlokit.cpu.kernels.contraction.scalar_convolution import put
 from hlokit.cpu.kernels.contraction.space import affine, unravelled
@@ -12,14 +13,11 @@ from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace, both
 from hlokit.cpu.kernels.routine import Call, Phase
 from hlokit.cpu.llvm import I32, Function, Index, Module, Value, scalar_type, type_of
 
-_BYTES_A_CHUNK = 1 << 19
-_CHUNKS = 16
-
 
 def write_zeros(call: Call, module: Module, parts: Sequence[WindowSpace]) -> Phase:
     """Zeros for all outputs of these parts of one convolution, which differ in their axes' `first` and sizes."""
     fn, count = phase_function(call), sum(part.elements for part in parts)
-    chunks = max(1, min(_CHUNKS, count * max(8, parts[0].result.bits) // 8 // _BYTES_A_CHUNK))
+    chunks = max(1, min(costs.CHUNKS, count * max(8, parts[0].result.bits) // 8 // costs.STREAMED_BYTES))
     last = len(parts[0].dimensions) - 1
     # parts that take turns along the last dimension are written together
     rows: dict[tuple[WindowAxis, ...], list[WindowSpace]] = {}

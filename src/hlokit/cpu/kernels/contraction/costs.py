@@ -1,0 +1,92 @@
+"""What things cost: the one table of numbers that the plans of contractions go by.
+
+Times and speeds are those of one core, where nothing else is said of a Sapphire Rapids or a Zen 4 of 3 GHz; sizes fit
+caches of 32 KB and 1 MB. They decide between ways and sizes alone: results depend on them by the order of sums at most.
+"""
+
+from __future__ import annotations
+
+# -- threads
+
+CHUNKS = 16
+"""Of a phase, at most."""
+CHUNK_WORK = 8_000_000
+"""Multiplications and additions of a product that are worth a chunk: some 50 us."""
+LARGE_WORK = 1 << 32
+"""Of a product, from which twice as many chunks cost next to nothing: below it packing is felt."""
+STREAMED_BYTES = 1 << 19
+"""That are worth a chunk where they are read or written once: some 25 us."""
+CONVOLUTION_CHUNK, AMX_CONVOLUTION_CHUNK = 1 << 21, 1 << 22
+"""Products of a convolution that are worth a chunk, by vectors and by AMX."""
+WEIGHTS_CHUNK = 1 << 16
+"""Weights that are worth a chunk when they are laid out."""
+SCALAR_CHUNK = 100_000
+"""Products that are worth a chunk where they are made one by one."""
+AMX_CHUNK_NS = 60_000
+"""Work of a product by AMX that is worth a chunk."""
+
+# -- time to compile
+
+FEW_PRODUCTS, AMX_FEW = 4096, 1 << 21
+"""Of a convolution for which tiles, and tiles of AMX, are not worth the time to compile them."""
+AMX_LEAST_NS = 80_000
+"""Time of a product by vectors for which AMX is not worth the time to compile it."""
+LONG_TILE = 1 << 16
+"""Multiplications of a tile from which the loops round it may be slow: 3000 cycles."""
+LONG_PANEL = 256
+"""Steps of the inner axis from which the loops round packing a panel may be slow."""
+
+# -- caches
+
+PANEL_COLUMN_BYTES = 2048
+"""Of one column in a packed panel: a tile's rows and columns then share L1 and half of L2."""
+BLOCK_BYTES = 1 << 19
+"""Packed columns of a chunk, in L2."""
+SUMS_BYTES, AMX_SUMS_BYTES = 1 << 19, 1 << 18
+"""Sums that wait on the stack for the rest of the inner axis. With what is packed a thread needs some 1.2 MB of it."""
+MOST_ROWS, MOST_COLUMNS = 1024, 256
+"""Of a product's chunk."""
+AMX_LHS_BYTES = 3 << 18
+"""Of lhs, packed, in L2."""
+PATCH_BYTES, MOST_PATCH_BYTES = 1 << 18, 1 << 20
+"""Input that a convolution's chunk works on: with a panel of weights it is to fit L2; and what may lie on the stack."""
+AMX_PATCH_BYTES = 7 << 17
+"""Lines and sums of a convolution's chunk by AMX, at most, which lie on the stack and should stay in L2."""
+AMX_WORKING_BYTES = 1 << 20
+"""Of L2 that lines, a pair of packed panels and its sums may take."""
+SETS_BYTES = 2048
+"""Rows at multiples of so many bytes fall into few sets of the first cache."""
+
+# -- memory
+
+STREAMS = 8
+"""Rows that are read at once: memory serves so many twice as fast as one, and more no faster."""
+LEAST_PIECE, MOST_PIECE = 384, 2048
+"""Columns of a chunk that reads pieces of rows: memory serves long ones faster; sums are to stay in L1."""
+SHORT_ROW_BYTES = 512
+"""Of a row that the machine's own prefetching does not see as a row."""
+FEW_ROWS = 4
+"""Of a product that reads its other operand once, as it is."""
+LOW_ROWS = 16
+"""Rows or columns of a product that, as a rule, is made without packing."""
+PACKING_SHARE = 1 / 40
+"""1 / rows + 1 / columns of a chunk at which packing, some 20 operations an element, takes half as long as products."""
+
+# -- AMX and vectors; tuples by the number of parts of bf16x3 splitting
+
+AMX_SPEED = 8
+"""How many times as fast as vectors AMX is for bf16 and bytes."""
+AMX_PACK_NS = (0.1, 0.2, 0.4)
+"""An element, from the third-level cache."""
+AMX_PRODUCT_NS = (1 / 2000, 4 / 1900, 6 / 1900)
+"""A multiplication or an addition. Tiles alone take 6 / 2400; more while the core's other thread is at work."""
+AMX_TILE_NS = 250
+"""A run of a tile beside its products."""
+FUSED_NS, FUSED_PACK_NS = 1 / 155, 0.25
+"""The same by vectors: a multiplication or an addition of f32, and an element of lhs or rhs."""
+AMX_GAIN = 1.1
+"""How many times as fast AMX must seem."""
+VECTOR_CYCLES = 0.75 / 26
+"""For each product of a convolution, and three quarters thereof."""
+LARGE_WINDOWS = 1.25
+"""How much longer vectors take where windows are larger than the result, as in gradients of kernels."""
