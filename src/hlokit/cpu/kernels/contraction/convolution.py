@@ -11,7 +11,7 @@ from hlokit.cpu.kernels.contraction.direct_convolution import plan_tiles
 from hlokit.cpu.kernels.contraction.scalar_convolution import ScalarPlan
 from hlokit.cpu.kernels.contraction.windows import WindowSpace, by_features, window_space, without_holes
 from hlokit.cpu.kernels.contraction.zeros import write_zeros
-from hlokit.cpu.kernels.routine import Call, Plan, Routine
+from hlokit.cpu.kernels.routine import Call, Routine, RoutinePlan
 from hlokit.cpu.llvm import Module
 from hlokit.forms.contraction import Contraction
 
@@ -24,7 +24,7 @@ class ConvolutionPlan:
     """Plans of the parts of a convolution, each of outputs that meet the same taps; `empty`: those that meet none."""
 
     call: Call
-    parts: tuple[Plan, ...]
+    parts: tuple[RoutinePlan, ...]
     empty: tuple[WindowSpace, ...] = ()
 
     def write(self, module: Module) -> Routine:
@@ -36,7 +36,7 @@ class ConvolutionPlan:
         return Routine(phases, max((r.scratch for r in routines), default=0))
 
 
-def plan_convolution(call: Call, form: Contraction) -> Plan:
+def plan_convolution(call: Call, form: Contraction) -> RoutinePlan:
     """A convolution. Positions in padding add zeros, and so do those in the holes of a dilated lhs (CONV-6)."""
     s = window_space(form, call.operands, call.results[0])
     parts = without_holes(s)
@@ -46,9 +46,9 @@ def plan_convolution(call: Call, form: Contraction) -> Plan:
     return ConvolutionPlan(call, tuple(_plan_part(call, part) for part in met), tuple(empty))
 
 
-def _plan_part(call: Call, s: WindowSpace) -> Plan:
+def _plan_part(call: Call, s: WindowSpace) -> RoutinePlan:
     """Outputs that meet the same taps: no holes."""
-    plan: Plan | None = None
+    plan: RoutinePlan | None = None
     if not s.wide.is_complex:
         lanes = call.target.vector_bytes // (s.wide.bits // 8)
         if suits(s, lanes):

@@ -7,12 +7,12 @@ import math
 from hlokit.cpu.kernels.contraction.convolution import plan_convolution
 from hlokit.cpu.kernels.contraction.dot import dot_packing, plan_dot, plan_scaled_dot
 from hlokit.cpu.kernels.contraction.ragged_dot import plan_ragged_dot
-from hlokit.cpu.kernels.routine import KERNELS, PACKERS, Call, EmptyPlan, Packing, Plan, PlannedKernel
+from hlokit.cpu.kernels.routine import KERNELS, PACKERS, Call, EmptyPlan, Packing, PlannedKernel, RoutinePlan
 from hlokit.cpu.llvm import Module
 from hlokit.ops.contraction import compute_type
 
 
-def plan(call: Call) -> Plan | None:
+def plan(call: Call) -> RoutinePlan | None:
     """Any contraction; None for dynamic dimensions, strict sums whose order counts, and ragged ones of other groups."""
     if _is_refused(call):
         return None
