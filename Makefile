@@ -35,6 +35,7 @@ lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff check --preview --select PLW1514  # encodings are said
 	$(BIN)/codespell src docs tests bench README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md
+	$(BIN)/python -m tests.prose
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pyright
 

@@ -1,6 +1,6 @@
 """Draws a benchmark's ratios: a row a category, a dot a program, on a logarithmic axis.
 
-    python docs/chart.py FILE.csv [OUT.svg]
+    python -m docs.chart FILE.csv [OUT.svg]
 
 FILE is what `python -m bench.report RUN --csv FILE` writes.
 """

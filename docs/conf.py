@@ -10,13 +10,14 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # Sphinx runs this file from anywhere
 
-import chart
-import diagram
-from generate import write_reference
+import hlokit
+from docs import chart, diagram
+from docs.generate import write_reference
 
 project = "hlokit"
+version = release = hlokit.__version__
 author = "The hlokit authors"
 copyright = "2026, the hlokit authors"
 extensions = ["myst_nb", "sphinx_design", "sphinx_copybutton", "sphinxext.opengraph", "notfound.extension"]
@@ -31,7 +32,7 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 html_theme = "furo"
-html_title = "hlokit"
+html_title = f"hlokit {version}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_baseurl = "https://hlokit.readthedocs.io/en/latest/"

@@ -1,6 +1,6 @@
 """Draws what an op does to the elements of its operands: an SVG of each program in docs/diagrams.
 
-    python docs/diagram.py FILE [OUT]
+    python -m docs.diagram FILE [OUT]
 
 A program's first line is a comment, the caption. Its root is the op. Its parameters hold the numbers 0, 1, 2, ...,
 the second from 100 on and so forth; from 1 on if elements of the result are made from several, so that sums are

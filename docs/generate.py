@@ -2,7 +2,7 @@
 docs/stablehlo.md, from the tables of tests/jax/functions the list of JAX's functions in docs/jax.md, from docstrings
 the packages in docs/architecture.md. The pages in docs/reference are written by `sphinx-build`.
 
-    python docs/generate.py [--check]
+    python -m docs.generate [--check]
 
 With --check nothing is written, and the exit status says whether all are up to date (a test runs this).
 """
@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 
 import hlokit
+from docs import diagram
 from hlokit import rules
 from hlokit.builder.documentation import entries, split
 from hlokit.cpu import compiler as _compiler  # noqa: F401  # fills KERNELS
@@ -34,9 +35,6 @@ from hlokit.types import attributes as kinds
 from hlokit.types.dtype import DType
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "docs"))
-import diagram  # noqa: E402
-
 SOURCE = ROOT / "src" / "hlokit"
 BEGIN, END = "<!-- table: begin (docs/generate.py) -->", "<!-- table: end -->"
 WRITTEN = "<!-- written: begin (docs/generate.py) -->", "<!-- written: end -->"
@@ -476,7 +474,6 @@ def attribute_table() -> str:
 def jax_functions() -> str:
     """The public functions of JAX that the tests compare with its CPU client, and those that hlokit refuses."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    sys.path.insert(0, str(ROOT))
     from tests.jax.functions.table import cases
 
     works = {case.name: case.module for case in cases().values() if not case.unsupported}
@@ -537,7 +534,7 @@ def main() -> None:
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv:
         for path in stale:
-            print(f"{path.relative_to(ROOT)} is not up to date: run python docs/generate.py")
+            print(f"{path.relative_to(ROOT)} is not up to date: run python -m docs.generate")
         sys.exit(bool(stale))
     for path in stale:
         path.write_text(pages[path])

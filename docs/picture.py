@@ -1,6 +1,6 @@
 """Writes docs/picture.svg, the README's picture: what its first example prints, and one error.
 
-    python docs/picture.py
+    python -m docs.picture
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import sys
 import xml.etree.ElementTree as xml
 from dataclasses import asdict
 from pathlib import Path
@@ -22,9 +21,7 @@ from bench.programs.program import Program, aligned
 from bench.report import Report, Row, Timing
 from bench.results import apart, excess, load, store
 from bench.worker import Worker
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
-import chart
+from docs import chart
 
 SMALL = 1 << 16  # only programs of few arguments' elements are drawn here
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -11,10 +10,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-
-DOCS = Path(__file__).parents[1] / "docs"
-sys.path.insert(0, str(DOCS))
-import diagram  # noqa: E402
+from docs import diagram
 
 FILES = sorted(diagram.FOLDER.glob("*.hlo"))
 MOVED = {

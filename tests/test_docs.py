@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import importlib.util
 import json
 import re
 import subprocess
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from docs import generate, picture
 from hlokit.cpu.target import parse
 
 ROOT = Path(__file__).parents[1]
@@ -92,13 +92,12 @@ def test_loops_shown_are_the_compilers() -> None:
 
 
 def test_generated_pages_are_up_to_date() -> None:
-    done = subprocess.run([sys.executable, str(ROOT / "docs/generate.py"), "--check"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "docs.generate", "--check"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_module_says_what_lives_in_it() -> None:
     """The table of modules has each, with the first sentence of its docstring."""
-    generate = loaded("generate")
     files = sorted((ROOT / "src/hlokit").rglob("*.py"))
     assert [str(path) for path in files if len(generate.says(path)) < 10] == []
     page = generate.modules_page()
@@ -151,23 +150,9 @@ def test_first_screen_of_the_readme() -> None:
 
 def test_picture_shows_what_is_printed() -> None:
     """The text of docs/picture.svg is what docs/picture.py gets from the package now."""
-    picture = loaded("picture")
     drawn = (ROOT / "docs/picture.svg").read_text(encoding="utf-8")
-    assert words(drawn) == words(picture.svg()), "run python docs/picture.py"
+    assert words(drawn) == words(picture.svg()), "run python -m docs.picture"
     assert len(drawn) < 40_000 and "write&#160;hk.sub(x,&#160;y,&#160;[0])" in drawn
-
-
-def loaded(name: str) -> Any:
-    """The program docs/NAME.py as a module, which finds others of its folder."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(ROOT / "docs"))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(ROOT / "docs"))
-    return module
 
 
 def words(svg: str) -> str:

@@ -582,7 +582,7 @@ def compile(
     OutOfMemoryError
         The program, or to make code of it, needs more memory than the limit.
     DeadlockError
-        The devices would wait for each other for ever.
+        The devices would wait for each other forever.
 
     Examples
     --------

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import tomllib
 import traceback
 from email.message import Message
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import hlokit as hk
+from docs import generate
 from hlokit import rules
 from hlokit.hlo.op import OPS
 from hlokit.tools.main import main
@@ -133,10 +132,6 @@ def test_rules_are_read_when_they_are_asked_for() -> None:
 
 
 def test_pages_have_an_anchor_for_each_rule_and_links_that_lead_to_one() -> None:
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
-    assert spec and spec.loader
-    generate: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
     pages = generate.reference_pages()
     anchors = {(name, label) for name in rules.CHAPTERS for label in re.findall(r'<a id="([^"]+)">', pages[f"rules/{name}.md"])}
     assert anchors == {(rule.chapter, label.lower()) for label, rule in rules.rules().items()}

@@ -92,7 +92,7 @@ def evaluate(
     OutOfMemoryError
         A value takes more memory than `memory_limit`.
     DeadlockError
-        Devices wait for each other for ever, or it can be seen that they will.
+        Devices wait for each other forever, or it can be seen that they will.
 
     Examples
     --------

@@ -85,7 +85,7 @@ def evaluate_mpmd(
     EvaluationError
         An instruction cannot be run.
     DeadlockError
-        Devices wait for each other for ever.
+        Devices wait for each other forever.
 
     Examples
     --------

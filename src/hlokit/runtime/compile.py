@@ -96,7 +96,7 @@ def compile_module(
 def compile_for_devices(module: HloModule, counts: tuple[int, int], **options: Any) -> DeviceExecutable:
     """The module's machine code for a grid of (replicas, partitions); `options` as compile_module's.
 
-    Raises what compile_module does, and DeadlockError for a program whose devices would wait for each other for ever.
+    Raises what compile_module does, and DeadlockError for a program whose devices would wait for each other forever.
     """
     from hlokit.analysis.rendezvous import refuse_deadlock
     from hlokit.runtime.devices import DeviceExecutable, with_meetings

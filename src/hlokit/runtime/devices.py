@@ -88,7 +88,7 @@ class DeviceExecutable:
         EvaluationError
             A step cannot be run.
         DeadlockError
-            Devices wait for each other for ever.
+            Devices wait for each other forever.
         """
         if world is not None:
             return run_rank(

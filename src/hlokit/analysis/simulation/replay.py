@@ -140,7 +140,7 @@ class Replay:
         self._snapshots: dict[_Place, _Snapshot] = {}
 
     def run(self) -> None:
-        """Runs to the end. UnsupportedError where devices wait for ever, or there are too many steps."""
+        """Runs to the end. UnsupportedError where devices wait forever, or there are too many steps."""
         self._go(((0, 0),), np.arange(self.topology.devices))
         steps = 0
         while self._heap:
@@ -156,7 +156,7 @@ class Replay:
                 self._step(place, devices)
         if self._parked:
             names = [self.program.communications[k].name for k in sorted(self._parked)]
-            raise UnsupportedError(f"simulate: devices wait for ever at {', '.join(names[:8])}")
+            raise UnsupportedError(f"simulate: devices wait forever at {', '.join(names[:8])}")
 
     def _go(self, place: _Place, devices: Array) -> None:
         if len(devices):

@@ -110,7 +110,7 @@ def _serial(spec: Scattering, index: Index, sizes: tuple[int, ...]) -> int:
 
 
 def _current(build: Build, leaf: Leaf, buffer: Buffer, place: Affine, guards: tuple[Node, ...], deps: int) -> Any:
-    """The target's value now: read anew for every update."""
+    """The target's value now: read again for every update."""
 
     def read(affine: Affine) -> Node:
         return build.expressions.node("current", buffer.dtype, guards, (buffer, affine, deps))

@@ -1,0 +1,1 @@
+"""The programs that make parts of the site: `python -m docs.generate`, `docs.picture`, `docs.diagram`, `docs.chart`."""

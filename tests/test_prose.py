@@ -1,0 +1,27 @@
+"""The word list finds what it is for, and the documentation has none of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import prose
+
+
+def test_pages_have_none_of_the_phrases() -> None:
+    assert len(prose.pages()) > 50
+    found = {path.name: prose.faults(path.read_text(encoding="utf-8")) for path in prose.pages()}
+    assert {name: faults for name, faults in found.items() if faults} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The log says what came of it.", [(1, "what came of it")]),
+        ("Devices wait for\never.", [(1, "for ever")]),
+        ("one\n\nProgrammes are read anew.", [(3, "anew")]),
+        ("Use `utilize` and\n```\nin order to\n```\n.", []),
+        ("A renewed forever; the leverages.", [(1, "leverages")]),
+    ],
+)
+def test_phrases_are_found(text: str, found: list[tuple[int, str]]) -> None:
+    assert [(line, phrase) for line, phrase, _ in prose.faults(text)] == found
