@@ -67,6 +67,35 @@ def test_products(lhs: str, rhs: str, result: str, expected: list[str]) -> None:
     assert kinds(parted(text)) == expected
 
 
+TRAINING = """HloModule step
+ENTRY e {
+  x = f32[1024,256] parameter(0), sharding={DATA}
+  w = f32[256,512] parameter(1), sharding={WEIGHTS}
+  y = f32[1024,512] parameter(2), sharding={DATA}
+  p = f32[1024,512] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  e = f32[1024,512] subtract(p, y)
+  g = f32[256,512] dot(x, e), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  u = f32[256,512] subtract(w, g)
+  ROOT t = (f32[256,512]) tuple(u), sharding={{WEIGHTS}}
+}"""
+
+
+@pytest.mark.parametrize(
+    ("data", "weights", "expected"),
+    [
+        ("devices=[4,1]<=[4]", "replicated", {"all-reduce"}),  # data parallel
+        ("devices=[4,1]<=[4]", "devices=[4,1]<=[4]", {"all-gather", "reduce-scatter"}),  # FSDP
+        ("replicated", "devices=[1,4]<=[4]", set()),  # by features: nothing is summed
+    ],
+)
+def test_training_steps(data: str, weights: str, expected: set[str]) -> None:
+    """Weights are gathered before they are used, their gradients are scattered where they are added."""
+    text = TRAINING.replace("DATA", data).replace("WEIGHTS", weights)
+    found = hk.partition(hk.parse(text), "d=4")
+    assert set(kinds(found)) == expected
+    assert all(reason.axes == (Axis("d"),) for reason in found.reasons)
+
+
 def test_sizes_that_do_not_divide() -> None:
     """PART-4: padding is no part of a sum, nor of an element that is kept."""
     text = f"""HloModule m

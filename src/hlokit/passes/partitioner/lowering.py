@@ -22,6 +22,7 @@ from hlokit.ops.structure import Constant, GetTupleElement, OptBarrier, Paramete
 from hlokit.passes.partitioner.emission import Emission, addition
 from hlokit.passes.partitioner.placement import Grid, Parts, Placement, leaves_of
 from hlokit.passes.partitioner.plan import Planner, Step
+from hlokit.passes.partitioner.projection import carried_back, parts_of_factors, placement_of_factors
 from hlokit.passes.partitioner.reasons import Reason
 from hlokit.text.groups import parse_sharding
 from hlokit.types import dtype as dtypes
@@ -83,9 +84,11 @@ class Lowering:
 
     # -- computations
 
-    def run(self, computation: Computation, parameters: Sequence[Value]) -> Value:
-        """Lowers all instructions; gives the root's value."""
-        self._wish(computation)
+    def run(
+        self, computation: Computation, parameters: Sequence[Value], results: Sequence[Placement | None] = ()
+    ) -> Value:
+        """Lowers all instructions; gives the root's value. `results`: where its arrays are wanted, if that is known."""
+        self._wish(computation, results or self.stated_placements(computation.root))
         for instruction in computation.post_order():
             if isinstance(instruction.op, Parameter):
                 value = parameters[instruction.op.number]
@@ -165,15 +168,24 @@ class Lowering:
         placements = [s if s is not None else p for s, p in zip(stated, now, strict=True)]
         return self.placed(instruction, value, placements, "result")
 
-    def _wish(self, computation: Computation) -> None:
-        """Where values go of which nothing is said: as the elementwise results that they become are to lie."""
+    def _wish(self, computation: Computation, results: Sequence[Placement | None]) -> None:
+        """Where values go of which nothing is said: as what is made of them, element by element, is to lie."""
+        root = computation.root
+        wished = {i: p for i, p in zip(root.operands, results, strict=False) if p is not None and i.shape.is_array}
+        if not isinstance(root.op, Tuple):
+            wished = {root: results[0]} if results and results[0] is not None else {}
         for instruction in reversed(computation.post_order()):
             if not instruction.shape.is_array:
                 continue
             (said,) = self.stated_placements(instruction)
+            said = said or wished.get(instruction)
             for user in instruction.users:
-                if said is None and user.op.form == "map" and user.shape.dimensions == instruction.shape.dimensions:
-                    said = self._wishes.get(user)
+                wish = self._wishes.get(user)
+                if said is None and wish is not None and user.op.form in ("map", "index"):
+                    relation = relation_of(user)
+                    if relation is not None:
+                        found = carried_back(self.grid, relation, wish, user.operands.index(instruction))
+                        said = found if any(found.dimensions) else None
             if said is not None:
                 self._wishes[instruction] = said
 
@@ -255,7 +267,7 @@ class Lowering:
         for computation in (condition, body):
             inner = Lowering(self.partitioner, computation.name)
             state = inner.parameter(0, shape, placements, "state")
-            value = inner.run(computation, [state])
+            value = inner.run(computation, [state], placements if computation is body else ())
             wanted = placements if computation is body else [Placement.whole(0)]
             value = inner.placed(computation.root, value, wanted, "state" if computation is body else "predicate")
             parts.append(inner.builder.build_computation(inner.put_together(value)))
@@ -361,7 +373,7 @@ class _Related:
         for is_for_folded in (folded_first, not folded_first):
             for dimensions, placement in arrays:
                 for factors, along in zip(dimensions, placement.dimensions, strict=True):
-                    for number, mine in self._divided(factors, along):
+                    for number, mine in parts_of_factors(self.grid, self.relation, factors, along):
                         factor = self.relation.factors[number]
                         free = mine if not taken & set(mine) else ()
                         is_term = factor.kind in ("folded", "looked up")
@@ -389,36 +401,8 @@ class _Related:
     def _is_iota(self) -> bool:
         return not self.instruction.operands and len(self.results) == 1
 
-    def _divided(self, factors: Sequence[int], along: Parts) -> list[tuple[int, Parts]]:
-        """The parts of a dimension, dealt to its factors, major first: the next gets some once one is used up."""
-        if len(factors) == 1:
-            return [(factors[0], along)] if along else []
-        found: list[tuple[int, Parts]] = []
-        rest = list(along)
-        for number in factors:
-            size, count = self.relation.factors[number].size, 1
-            mine: list[int] = []
-            while rest and size % (count * self.grid.sizes[rest[0]]) == 0:
-                count *= self.grid.sizes[rest[0]]
-                mine.append(rest.pop(0))
-            if mine:
-                found.append((number, tuple(mine)))
-            if count != size:
-                break
-        return found
-
     def _placement(self, dimensions: Sequence[Sequence[int]], parts: dict[int, Parts]) -> Placement:
-        """Where an array lies if the factors are divided so: a factor counts while those before it are used up."""
-        found: list[Parts] = []
-        for factors in dimensions:
-            along: Parts = ()
-            for number in factors:
-                mine = parts.get(number, ())
-                along = (*along, *mine)
-                if self.grid.count(mine) != self.relation.factors[number].size:
-                    break
-            found.append(along)
-        return Placement(tuple(found))
+        return placement_of_factors(self.grid, self.relation, dimensions, parts)
 
     def _seconds(self, parts: dict[int, Parts]) -> float:
         """The time of reshards of operands and results, and of computing."""

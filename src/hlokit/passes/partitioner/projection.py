@@ -1,0 +1,54 @@
+"""Placements and factors: the parts that a dimension is divided along are those of its factors, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlokit.analysis.factors import Relation
+from hlokit.passes.partitioner.placement import Grid, Parts, Placement
+
+
+def parts_of_factors(grid: Grid, relation: Relation, factors: Sequence[int], along: Parts) -> list[tuple[int, Parts]]:
+    """The parts of a dimension, dealt to its factors, major first: the next gets some once one is used up."""
+    if len(factors) == 1:
+        return [(factors[0], along)] if along else []
+    found: list[tuple[int, Parts]] = []
+    rest = list(along)
+    for number in factors:
+        size, count = relation.factors[number].size, 1
+        mine: list[int] = []
+        while rest and size % (count * grid.sizes[rest[0]]) == 0:
+            count *= grid.sizes[rest[0]]
+            mine.append(rest.pop(0))
+        if mine:
+            found.append((number, tuple(mine)))
+        if count != size:
+            break
+    return found
+
+
+def placement_of_factors(
+    grid: Grid, relation: Relation, dimensions: Sequence[Sequence[int]], parts: dict[int, Parts]
+) -> Placement:
+    """Where an array lies if the factors are divided so: a factor counts while those before it are used up."""
+    found: list[Parts] = []
+    for factors in dimensions:
+        along: Parts = ()
+        for number in factors:
+            mine = parts.get(number, ())
+            along = (*along, *mine)
+            if grid.count(mine) != relation.factors[number].size:
+                break
+        found.append(along)
+    return Placement(tuple(found))
+
+
+def carried_back(grid: Grid, relation: Relation, result: Placement, operand: int) -> Placement:
+    """Where an operand lies whose parts a result that lies there is made of, as far as their dimensions go together."""
+    parts: dict[int, Parts] = {}
+    for factors, along in zip(relation.results[0], result.dimensions, strict=True):
+        for number, mine in parts_of_factors(grid, relation, factors, along):
+            factor = relation.factors[number]
+            if factor.kind == "same" and not factor.is_numbered:
+                parts[number] = mine
+    return placement_of_factors(grid, relation, relation.operands[operand], parts)
