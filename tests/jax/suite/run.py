@@ -57,6 +57,8 @@ FIRST = [
 ]  # fmt: skip
 
 
+BESIDE = ("jax/_src/hypothesis_test_util.py", "jax/_src/pallas/pallas_test_util.py")
+"""Modules that tests import and the installed package has not."""
 COLLECTING = 900
 """Seconds that a process may take at least where it is in no test."""
 
@@ -112,6 +114,12 @@ def suite(mirror: Path, out: Path) -> Path:
             raise SystemExit(f"{repository} has no tests of jax-v{version}: {done.stderr.decode()[-500:]}")
         with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
             archive.extractall(folder, filter="data")
+    for name in BESIDE:
+        path = folder / "beside" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        command = ["git", f"--git-dir={mirror / 'jax-ml+jax' / 'repo'}", "show", f"jax-v{version}:{name}"]
+        if not path.exists():
+            path.write_bytes(subprocess.run(command, capture_output=True, check=False).stdout)  # empty in other versions
     return folder
 
 

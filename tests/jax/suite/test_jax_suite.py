@@ -90,6 +90,15 @@ def test_a_file_that_cannot_be_collected(suite: Path) -> None:
     assert [test.outcome for test in here.tests.values()] == ["failed"] and not run.alone(here, there)
 
 
+def test_modules_that_the_package_lacks_are_found_beside_the_tests(suite: Path) -> None:
+    (suite / "beside" / "jax" / "_src").mkdir(parents=True)
+    (suite / "beside" / "jax" / "_src" / "of_tests.py").write_text("number = 5\n")
+    (suite / "tests" / "user_test.py").write_text("from jax._src.of_tests import number\ndef test_a(): assert number == 5\n")
+    job = run.Job(suite, suite.parent, "user_test", "hlokit")
+    run.run_job(job, limit=60, memory=2**40, again=False)
+    assert outcomes(logs.read(job.log())) == {"a": "passed"}
+
+
 def test_page(suite: Path, tmp_path: Path) -> None:
     def written(where: str, **tests: str) -> None:
         path = run.Job(suite, tmp_path, "kinds_test", "hlokit").log(where)
