@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.hlo.op import OPS
+from hlokit.proto.attributes import _KINDS, _is_choice  # pyright: ignore[reportPrivateUsage]
 from hlokit.proto.module import module_from_proto, module_to_proto
+from hlokit.proto.schema import message_class
 from tests.golden.cases import read_cases
 
 DATA = Path(__file__).parent / "data"
@@ -53,6 +57,81 @@ def test_proto_keeps_the_module(text: str) -> None:
     again.replica_count, again.num_partitions = module.replica_count, module.num_partitions
     assert again.to_text() == module.to_text()
     assert module_to_proto(again) == data
+
+
+DOMAIN = """HloModule m
+
+ENTRY %e (p: f32[2]) -> f32[2] {
+  %p = f32[2]{0} parameter(0)
+  ROOT %d = f32[2]{0} domain(%p), domain={kind="sharding", entry={replicated}, exit={maximal device=1}}
+}
+
+"""
+START = """HloModule m
+
+ENTRY %e {
+  %p = f32[2]{0} parameter(0)
+  %s = ((f32[2]{0}), f32[2]{0}, u32[]) negate-start(%p)
+  ROOT %d = f32[2]{0} negate-done(%s)
+}
+"""
+TWO_CALLS = """HloModule m
+
+%first {
+  %p = f32[2]{0} parameter(0)
+  ROOT %n = f32[2]{0} negate(%p)
+}
+
+%second {
+  %p = f32[2]{0} parameter(0)
+  ROOT %n = f32[2]{0} negate(%p)
+}
+
+ENTRY %e {
+  %p = f32[2]{0} parameter(0)
+  %a = f32[2]{0} call(%p), to_apply=%first
+  %b = f32[2]{0} call(%p), to_apply=%second
+  ROOT %t = (f32[2]{0}, f32[2]{0}) tuple(%b, %a)
+}
+"""
+
+
+def message(text: str) -> Any:
+    found = message_class("Module")()
+    found.ParseFromString(module_to_proto(hk.parse(text)))
+    return found
+
+
+def test_every_kind_of_attribute_has_a_place_in_protos() -> None:
+    kinds = {(name, a.text): a.kind for name, op in OPS.items() for a in op.attributes if not _is_choice(a)}
+    assert kinds and not [found for found, kind in kinds.items() if kind not in _KINDS]
+
+
+def test_a_domain_is_kept_as_jaxlib_writes_it() -> None:
+    found = message(DOMAIN)
+    instruction = found.computations[0].instructions[1]
+    # XLA names the sides by the way of the operand: what the text calls exit comes first
+    assert list(instruction.domain_entry_sharding.tile_assignment_devices) == [1]
+    assert not instruction.domain_exit_sharding.type
+    assert str(module_from_proto(found.SerializeToString())) == str(hk.parse(DOMAIN))
+
+
+def test_an_execution_thread_that_is_not_said_is_main() -> None:
+    found = message(START)
+    for computation in found.computations:
+        for instruction in computation.instructions:
+            instruction.async_execution_thread = ""
+    module = module_from_proto(found.SerializeToString())
+    assert str(module) == str(hk.parse(START)) and "thread" not in str(module)
+
+
+def test_instructions_and_computations_are_in_the_order_of_their_ids() -> None:
+    found = message(TWO_CALLS)
+    entry = found.computations[-1]
+    p, a, b, t = sorted(entry.instructions, key=lambda i: i.id)
+    assert [i.name for i in (a, b, t)] == ["a", "b", "t"]
+    assert list(entry.instructions) == [p, b, a, t]  # operands of the root, left to right
+    assert str(module_from_proto(found.SerializeToString())) == str(hk.parse(TWO_CALLS))
 
 
 @pytest.mark.outside

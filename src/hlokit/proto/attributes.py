@@ -52,7 +52,7 @@ def read_attribute(instruction: Any, attribute: Attribute) -> Any:
     if _is_choice(attribute):
         return _read_choice(message, attribute, name)
     value = _KINDS[attribute.kind][1](message, name)
-    if attribute.kind is kinds.INT and not attribute.required and value == 0:
+    if attribute.kind in (kinds.INT, kinds.STRING) and not attribute.required and not value:
         return attribute.default
     return value
 
@@ -324,6 +324,17 @@ def _read_precision(message: Any, name: str) -> Any:
     return found if any(p != "default" for p in found) else ()
 
 
+def _write_domain(message: Any, name: str, value: Any) -> None:
+    _, entry, exit_ = value
+    sharding_to_proto(exit_, message.domain_entry_sharding)  # the proto's names go with the operand's way
+    sharding_to_proto(entry, message.domain_exit_sharding)
+
+
+def _read_domain(message: Any, name: str) -> Any:
+    sides = (message.domain_exit_sharding, message.domain_entry_sharding)
+    return ("sharding", *(sharding_from_proto(side) for side in sides))
+
+
 def _nothing(message: Any, name: str, value: Any) -> None:
     """The value stands elsewhere in the proto."""
 
@@ -362,4 +373,5 @@ _KINDS: dict[kinds.Kind, tuple[Writer, Reader]] = {
         lambda m, n: sharding_from_proto(getattr(m, n)),
     ),
     kinds.PRECISION: (_write_precision, _read_precision),
+    kinds.DOMAIN: (_write_domain, _read_domain),
 }

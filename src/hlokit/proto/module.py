@@ -107,14 +107,18 @@ def module_from_message(proto: Any, verify: bool = True) -> HloModule:
 
 
 class _Ids:
-    """Numbers of computations and instructions in printing order; an instruction's has its computation's above it."""
+    """Numbers of computations and instructions in the order in which they were made, computations as printed.
+
+    An instruction's number has its computation's above it.
+    """
 
     def __init__(self, module: HloModule) -> None:
-        self.computations = {computation: number for number, computation in enumerate(module.computations())}
+        numbers = {computation: number for number, computation in enumerate(module.all_computations)}
+        self.computations = {computation: numbers[computation] for computation in module.computations()}
         self.instructions = {
             instruction: number << 32 | position
             for computation, number in self.computations.items()
-            for position, instruction in enumerate(computation.post_order())
+            for position, instruction in enumerate(computation.instructions)
         }
 
 
@@ -184,8 +188,10 @@ def _module_from_proto(proto: Any, verify: bool) -> HloModule:
         if computation_proto.id in computations:
             raise ParseError(f"proto: two computations have the id {computation_proto.id}")
         computation, by_id = _computation_from_proto(computation_proto, computations, verify)
-        computations[computation_proto.id] = module.add_computation(computation)
+        computations[computation_proto.id] = computation
         instructions[computation_proto.id] = by_id
+    for number in sorted(computations):  # as XLA orders them
+        module.add_computation(computations[number])
     entry = computations.get(proto.entry_computation_id)
     if entry is None:
         raise ParseError(f"proto: no computation has the entry's id {proto.entry_computation_id}")
@@ -310,7 +316,16 @@ def _computation_from_proto(
     if proto.root_id not in by_id:
         raise ParseError(f"proto: {proto.name} has no instruction with the root's id {proto.root_id}")
     computation.set_root(by_id[proto.root_id])
+    computation.reorder(by_id[number] for number in _in_order_of_ids(by_id))
     return computation, by_id
+
+
+def _in_order_of_ids(by_id: dict[int, Instruction]) -> list[int]:
+    """The ids, ascending, as XLA orders instructions; as they are where an operand would come behind its user."""
+    order = sorted(by_id)
+    place = {by_id[number]: position for position, number in enumerate(order)}
+    before = ((i, o) for i in by_id.values() for o in (*i.operands, *(i.extra.control_predecessors if i.extra else ())))
+    return order if all(place[operand] < place[i] for i, operand in before) else list(by_id)
 
 
 def _instruction_from_proto(
