@@ -116,6 +116,13 @@ def test_a_domain_is_kept_as_jaxlib_writes_it() -> None:
     assert str(module_from_proto(found.SerializeToString())) == str(hk.parse(DOMAIN))
 
 
+def test_debug_attributes_that_say_nothing_are_left_out() -> None:
+    found = message(START)
+    found.debug_attributes.add()
+    module = module_from_proto(found.SerializeToString())
+    assert module.debug_attributes == [] and str(module) == str(hk.parse(str(module)))
+
+
 def test_an_execution_thread_that_is_not_said_is_main() -> None:
     found = message(START)
     for computation in found.computations:

@@ -210,7 +210,8 @@ def _module_from_proto(proto: Any, verify: bool) -> HloModule:
     module.buffer_donor = [(e.parameter_number, tuple(e.parameter_shape_index)) for e in proto.buffer_donor.entries]
     module.frontend_attributes = entries_from_proto(proto.frontend_attributes.map)
     module.backend_config = proto.backend_config.decode("utf-8", "surrogateescape")
-    module.debug_attributes = list(map(_debug_from_proto, proto.debug_attributes))
+    entries = map(_debug_from_proto, proto.debug_attributes)
+    module.debug_attributes = [entry for entry in entries if entry.attributes]  # text has no others (HMOD-19)
     tables = proto.stack_frame_index
     module.stack_tables.file_names.extend(tables.file_names)
     module.stack_tables.function_names.extend(tables.function_names)
