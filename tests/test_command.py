@@ -60,8 +60,8 @@ def command(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str, st
 
 # -- exit statuses
 
-_READERS = ("run", "check", "print", "opt", "compile", "cache why", "convert", "simulate")
-_REST = {"convert": "out.hlo", "simulate": "--topology ring:2 --bandwidth 1GB/s --latency 1us"}
+_READERS = ("run", "check", "print", "opt", "compile", "cache why", "convert", "partition", "simulate")
+_REST = {"partition": "--mesh a=2", "convert": "out.hlo", "simulate": "--topology ring:2 --bandwidth 1GB/s --latency 1us"}
 _BAD_FILES = {
     "missing": "missing: no such file or directory",
     "folder": "folder: is a directory",
@@ -90,7 +90,7 @@ def test_wrong_usage_is_status_2(capsys: pytest.CaptureFixture[str], folder: Pat
 _STATUSES = {
     "run negate.hlo --random 1": 0, "check negate.hlo": 0, "print negate.hlo": 0, "convert negate.hlo out.mlir": 0,
     "opt negate.hlo": 0, "compile negate.hlo": 0, "cache why negate.hlo": 0, "cache show": 0, "cache clear": 0,
-    f"simulate negate.hlo {_REST['simulate']}": 0, "ops add": 0, "explain BCAST-3": 0, "--help": 0, "--version": 0,
+    f"simulate negate.hlo {_REST['simulate']}": 0, "partition negate.hlo --mesh a=2 --explain --topology ring:2": 0, "ops add": 0, "explain BCAST-3": 0, "--help": 0, "--version": 0,
     # 1: a finding or a difference
     "check wrong.hlo": 1, "check negate.hlo wrong.hlo add.hlo": 1, "check deadlock.hlo": 1, "run deadlock.hlo": 1,
     "run nan.hlo --input minus.npz --trap-nan": 1, f"simulate deadlock.hlo {_REST['simulate']}": 1,
@@ -104,6 +104,8 @@ _STATUSES = {
     "opt": 2, "opt add.hlo --passes nope": 2, "opt add.hlo --load missing.py": 2, "convert add.hlo x.svg": 2, "frob": 2,
     "compile add.hlo --target nope": 2, "convert add.hlo folder": 2, "simulate add.hlo --topology x": 2,
     "simulate add.hlo --topology star:2 --bandwidth 1GB/s --latency 1us": 2, "print add.hlo --form nope": 2,
+    "partition negate.hlo": 2, "partition negate.hlo --mesh a": 2, "partition negate.hlo --mesh a=2 --topology ring:2": 2,
+    "partition deadlock.hlo": 2, "partition wrong.hlo --mesh a=2": 2,
 }  # fmt: skip
 
 
@@ -161,7 +163,7 @@ def test_messages_on_usage(capsys: pytest.CaptureFixture[str], folder: Path, lin
     "line",
     [
         "print -", "check -", "opt -", "convert - -", "compile - --emit hlo", "cache why -", "run - --random 1",
-        f"simulate - {_REST['simulate']}", "opt - --output -", "compile - --emit llvm --output -", "convert - - --to dot",
+        f"simulate - {_REST['simulate']}", "partition - --mesh a=2 --output -", "opt - --output -", "compile - --emit llvm --output -", "convert - - --to dot",
     ],
 )  # fmt: skip
 def test_standard_input(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str) -> None:

@@ -40,7 +40,7 @@ def options(exact: bool) -> Options:
     from tests.fuzz.recipes import RECIPES
 
     types = ("s32", "s32", "u8", "pred", "s16", "u32") if exact else ("f32", "f32", "s32", "pred", "f64", "c64")
-    opcodes = frozenset(RECIPES) - _NOT_DRAWN - (frozenset() if exact else _SHOW_ROUNDING)
+    opcodes = frozenset(RECIPES) - _NOT_DRAWN - _SHOW_ROUNDING
     return Options(
         dynamic=False,
         layouts=False,

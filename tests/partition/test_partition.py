@@ -14,6 +14,7 @@ from hlokit.passes.partitioner.plan import Planner
 from hlokit.types.mesh import Axis, Mesh
 from hlokit.types.sharding import NamedSharding, Sharding
 from tests.partition.campaign import checked
+from tests.partition.programs import MESHES, compared
 
 MESH = "mesh['a'=2,'b'=2]"
 
@@ -131,7 +132,7 @@ ENTRY e {
     [
         "s32[2,4,6] reshape(x)", "s32[6,8] transpose(x), dimensions={1,0}", "s32[8,3,6] broadcast(x), dimensions={0,2}",
         "s32[8,6] sort(x), dimensions={1}, to_apply=less", "s32[48] reshape(x)", "s32[8,2] slice(x), slice={[0:8],[1:3]}",
-        "s32[8,6] iota(), iota_dimension=0", "s8[8,6] convert(x)",
+        "s32[8,6] iota(), iota_dimension=0", "u8[8,6,4] bitcast-convert(x)", "s8[8,6] convert(x)",
         "s32[8,2] dynamic-slice(x, k, k), dynamic_slice_sizes={8,2}",
         "s32[8,3] gather(x, i), offset_dims={0}, collapsed_slice_dims={1}, start_index_map={1}, index_vector_dim=1, slice_sizes={8,1}",
         "s32[8,16] concatenate(x, x, y), dimensions={1}",
@@ -357,3 +358,9 @@ def test_arguments() -> None:
         found.split(np.ones(3, np.float32))
     with pytest.raises(hk.ArgumentError, match="2"):
         found.join([np.ones(2, np.float32)])
+
+
+@pytest.mark.parametrize("name", ["layernorm_grad", "segment_sum_max", "gru_scan_grad"])
+def test_programs_of_jax(name: str) -> None:
+    """Their recorded outputs; `python -m tests.partition.programs` runs all, on 2, 4 and 8 devices."""
+    assert sum(compared(name, MESHES[1]).values())
