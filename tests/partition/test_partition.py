@@ -305,6 +305,20 @@ def test_plans() -> None:
     assert planner.plan(size, 4, Placement((a, b)), Placement((a, b))) == ()
 
 
+def test_plans_of_many_parts_end() -> None:
+    """Arrays of many dimensions on meshes of many parts: the search gives up, and the way is still one."""
+    grid = Grid(Mesh((("a", 4096),)))
+    planner = Planner(grid)
+    sizes = (4096,) * 6
+    forward = Placement(tuple((2 * i, 2 * i + 1) for i in range(6)))
+    backward = Placement(tuple((11 - 2 * i, 10 - 2 * i) for i in range(6)))
+    here = forward
+    for step in planner.plan(sizes, 4, forward, backward):
+        assert step.before == here
+        here = step.after
+    assert here == backward
+
+
 RIGHT = "HloModule m, num_partitions=4\nENTRY e { x = f32[8,4] parameter(0), sharding={SHARDING} ROOT r = f32[8,4] negate(x) }"
 
 
@@ -349,6 +363,12 @@ def test_arguments() -> None:
     module = hk.parse("HloModule m\nENTRY e { x = f32[4] parameter(0) ROOT r = f32[4] negate(x) }")
     with pytest.raises(hk.ArgumentError, match="mesh="):
         hk.partition(module)
+    with pytest.raises(hk.ArgumentError, match="mesh=5"):
+        hk.partition(module, 5)  # type: ignore[arg-type]
+    with pytest.raises(hk.ArgumentError, match="the sharding 7"):
+        hk.partition(module, "a=2", in_shardings=[7])  # type: ignore[list-item]
+    with pytest.raises(hk.ParseError):
+        hk.partition(module, "a=2", in_shardings=["{devices=}"])
     with pytest.raises(hk.ArgumentError, match="in_shardings"):
         hk.partition(module, "a=2", in_shardings=[])
     found = hk.partition(module, "a=2", in_shardings=["{devices=[2]<=[2]}"])

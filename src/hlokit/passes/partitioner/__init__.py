@@ -150,6 +150,8 @@ def partition(
     found = [leaf for i in module.instructions() for s in [stated(i)] if s is not None for leaf in leaves_of(s)]
     if isinstance(mesh, str):
         mesh = mesh_of_text(mesh)
+    if mesh is not None and not isinstance(mesh, Mesh):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(f"partition: mesh={mesh!r}, expected a Mesh or its axes, as 'a=2,b=4'")
     mesh = mesh or mesh_of_shardings(found, module.num_partitions)
     if mesh is None:
         raise ArgumentError(f"partition: {module.name} has no shardings and no partitions: mesh= says the devices")
@@ -213,6 +215,8 @@ def _set(instruction: Instruction, sharding: Any) -> None:
 
 def _parsed(sharding: Sharding | str | None) -> Sharding | None:
     found = parse_sharding(sharding) if isinstance(sharding, str) else sharding
+    if found is not None and not isinstance(found, Sharding):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(f"partition: the sharding {found!r}, expected a Sharding or its text")
     if found is not None:
         found.check()
     return found

@@ -59,6 +59,12 @@ class Network:
         return rounds * self.latency + share
 
 
+_MOST_LOOKED_AT = 256
+"""Placements that a search looks at, before it takes the direct way."""
+_MOST_PERMUTED = 128
+"""Placements on the way to a target that one permutation may lead to, before none is tried."""
+
+
 class Planner:
     """Plans on one grid: a search for the least time over the placements on the way."""
 
@@ -77,12 +83,44 @@ class Planner:
                 return steps
             if here in done:
                 continue
+            if len(done) == _MOST_LOOKED_AT:
+                return self._direct(sizes, itemsize, source, target)
             done.add(here)
             for step in self._steps(sizes, itemsize, here, target):
                 if step.after not in done:
                     number += 1
                     heapq.heappush(queue, (seconds + step.seconds, number, step.after, (*steps, step)))
         raise AssertionError(f"no way from {source} to {target}")  # gathering all and dividing it is always one
+
+    def _direct(
+        self, sizes: tuple[int, ...], itemsize: float, source: Placement, target: Placement
+    ) -> tuple[Step, ...]:
+        """Terms are summed, dimensions that differ are gathered whole, then divided."""
+        steps: list[Step] = []
+        here = source
+
+        def go(kind: Kind, parts: Parts, after: Placement, d: int = 0) -> None:
+            nonlocal here
+            if parts:
+                steps.append(self._step(sizes, itemsize, here, kind, parts, after, d, d))
+                here = after
+
+        over = tuple(part for part in source.unreduced if part not in target.unreduced)
+        go("all-reduce", over, Placement(here.dimensions, target.unreduced))
+        different = [d for d, parts in enumerate(target.dimensions) if parts != source.dimensions[d]]
+        for d in different:
+            go("all-gather", here.dimensions[d], here.with_dimension(d, ()), d)
+        for d in different:
+            go("slice", target.dimensions[d], here.with_dimension(d, target.dimensions[d]), d)
+        return tuple(steps)
+
+    def _step(
+        self, sizes: Sequence[int], itemsize: float, here: Placement, kind: Kind, parts: Parts, after: Placement,
+        dimension: int = 0, source: int = 0,
+    ) -> Step:  # fmt: skip
+        larger = max(self.nbytes(sizes, itemsize, here), self.nbytes(sizes, itemsize, after))
+        seconds = self.network.seconds(kind, self.grid.count(parts), larger)
+        return Step(kind, parts, here, after, dimension, source, larger, seconds + 1e-12)
 
     def seconds(self, sizes: Sequence[int], itemsize: float, source: Placement, target: Placement) -> float:
         """The time of the plan."""
@@ -94,9 +132,7 @@ class Planner:
 
     def _steps(self, sizes: Sequence[int], itemsize: float, here: Placement, target: Placement) -> Iterator[Step]:
         def step(kind: Kind, parts: Parts, after: Placement, dimension: int = 0, source: int = 0) -> Step:
-            larger = max(self.nbytes(sizes, itemsize, here), self.nbytes(sizes, itemsize, after))
-            seconds = self.network.seconds(kind, self.grid.count(parts), larger)
-            return Step(kind, parts, here, after, dimension, source, larger, seconds + 1e-12)
+            return self._step(sizes, itemsize, here, kind, parts, after, dimension, source)
 
         if here.unreduced != target.unreduced:
             yield from self._reductions(sizes, here, target, step)
@@ -138,7 +174,7 @@ class Planner:
                         continue
                     after = here.with_dimension(d, parts[:first]).with_dimension(e, (*others, *moved))
                     yield step("all-to-all", moved, after, e, d)
-        if here.unreduced:
+        if here.unreduced or math.prod(len(parts) + 1 for parts in target.dimensions) > _MOST_PERMUTED:
             return
         local = self.grid.local(sizes, here)
         for lengths in product(*(range(len(parts) + 1) for parts in target.dimensions)):
