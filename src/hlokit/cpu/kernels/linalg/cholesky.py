@@ -11,8 +11,8 @@ from math import nan, prod
 
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg import cholesky_lanes
+from hlokit.cpu.kernels.linalg.cholesky_batch import INFO, CholeskyBatch
 from hlokit.cpu.kernels.linalg.empty import InfoAlone
-from hlokit.cpu.kernels.linalg.factored import INFO, Factored
 from hlokit.cpu.kernels.linalg.panel_copy import copy
 from hlokit.cpu.kernels.linalg.panels import (
     Element,
@@ -42,13 +42,13 @@ def plan(call: Call) -> RoutinePlan | None:
     (a,) = call.operands
     if call.strict or call.store is not None or a.dtype.name not in TYPES:
         return None
-    return plan_of(Factored(a.dtype, prod(a.dimensions[:-2]), a.dimensions[-1], op.lower), call.target)
+    return plan_of(CholeskyBatch(a.dtype, prod(a.dimensions[:-2]), a.dimensions[-1], op.lower), call.target)
 
 
 KERNELS["cholesky"] = PlannedKernel(plan)
 
 
-def plan_of(s: Factored, target: Target) -> RoutinePlan:
+def plan_of(s: CholeskyBatch, target: Target) -> RoutinePlan:
     """The plan for a batch. The table: operand, result, (info,) scratch."""
     if not s.batch * s.size:
         return InfoAlone(f"cholesky_nothing_{s.name}", INFO, s.batch) if s.info else EmptyPlan()
@@ -59,7 +59,7 @@ def plan_of(s: Factored, target: Target) -> RoutinePlan:
 class CholeskyPlan:
     """Factorization by stripes. Scratch of a matrix: info, then reciprocals, then stripes as far as their diagonals."""
 
-    s: Factored
+    s: CholeskyBatch
     p: PanelShape
 
     def write(self, module: Module) -> Routine:
@@ -165,37 +165,43 @@ def _diagonal(p: PanelShape, module: Module) -> str:
 
 
 def _factor(p: PanelShape, module: Module) -> str:
-    """The function (c, t, r, info, row): c[rows][width] becomes rows of u; t is its diagonal's place.
+    """The function (rows, triangle, reciprocals, info, row): rows[rows][width] of a become rows of u.
 
-    What stands left of the diagonal is never read. info gets the number, from 1, of the first pivot not positive.
+        u[i, i] = sqrt(a[i, i])
+        u[i, :] = a[i, :] / u[i, i]
+        a[k, :] = a[k, :] - conj(u[i, k]) u[i, :]   for each row k below
+
+    `triangle` is the place of the diagonal; what stands left of it is never read. info gets the number, from 1, of the
+    first pivot that is not positive.
     """
     name = f"panel_pivots_{p.name}"
     if name in module.functions:
         return name
-    f, (c, t, r, info, row) = subroutine(name, p.scalar, c=POINTER, t=POINTER, r=POINTER, info=POINTER, row=I64)
+    parameters = {"c": POINTER, "t": POINTER, "r": POINTER, "info": POINTER, "row": I64}
+    f, (rows, triangle, reciprocals, info, row) = subroutine(name, p.scalar, **parameters)
     # the vectors of the diagonal; then those to its right are solved for
     count = max(1, p.rows // p.lanes)
     first = row % p.width // p.lanes
-    start = c + first * p.vector_bytes
+    start = rows + first * p.vector_bytes
     places = [[start + (i * p.stripe_row + v * p.vector_bytes) for v in range(count)] for i in range(p.rows)]
     u = [[p.load(place, p.width) for place in line] for line in places]
     zero, one = f.constant(0.0, p.scalar), f.constant(1.0, p.scalar)
     for i in range(p.rows):
-        diagonal = t + i * p.panel_column
+        diagonal = triangle + i * p.panel_column
         _store(p, u[i], places[i])
         pivot = diagonal[i].load()
         note_pivot(pivot > 0.0, info, row + (i + 1))
         root = pivot.sqrt()
         reciprocal = 1.0 / root
-        store([reciprocal, zero, one] if p.parts == 2 else [reciprocal, one], r + i * p.reciprocal, 1)
-        factor = reciprocal.splat(p.lanes)  # row i of u: divided by the pivot's root
-        u[i] = [scaled(x, factor) for x in u[i]]
+        store([reciprocal, zero, one] if p.parts == 2 else [reciprocal, one], reciprocals + i * p.reciprocal, 1)
+        scale = reciprocal.splat(p.lanes)
+        u[i] = [scaled(x, scale) for x in u[i]]
         _store(p, u[i], places[i])
         store([root, zero][: p.parts], diagonal[i], p.height)
-        for k in range(i + 1, p.rows):  # trailing update: row k less conj(u[i, k]) times row i
-            left = p.spread(diagonal[k], p.height)
-            u[k] = [multiply_subtract(x, left, above, True) for x, above in zip(u[k], u[i], strict=True)]
-    f.call(substitution(module, p, False, conjugate=True), c, t, r, first + count)
+        for k in range(i + 1, p.rows):
+            u_ik = p.spread(diagonal[k], p.height)
+            u[k] = [multiply_subtract(x, u_ik, above, True) for x, above in zip(u[k], u[i], strict=True)]
+    f.call(substitution(module, p, False, conjugate=True), rows, triangle, reciprocals, first + count)
     return module.end(f)
 
 

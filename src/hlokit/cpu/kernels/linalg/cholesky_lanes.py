@@ -10,7 +10,7 @@ from math import nan
 
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.batch_lanes import Groups, are_worth_it, block_of, load, note_first, room
-from hlokit.cpu.kernels.linalg.factored import INFO, Factored
+from hlokit.cpu.kernels.linalg.cholesky_batch import INFO, CholeskyBatch
 from hlokit.cpu.kernels.linalg.panels import (
     Element,
     PanelShape,
@@ -26,7 +26,7 @@ from hlokit.cpu.llvm import I32, I64, POINTER, Function, Index, Module, Pointer,
 from hlokit.cpu.target import Target
 
 
-def plan_of(s: Factored, target: Target) -> CholeskyLanesPlan | None:
+def plan_of(s: CholeskyBatch, target: Target) -> CholeskyLanesPlan | None:
     """The plan; None for too few or too large matrices."""
     p = panels_for(s.dtype, target)
     return CholeskyLanesPlan(s, p, block_of(p, target)) if are_worth_it(p, s.batch, s.size**2) else None
@@ -36,7 +36,7 @@ def plan_of(s: Factored, target: Target) -> CholeskyLanesPlan | None:
 class CholeskyLanesPlan:
     """Scratch of a chunk: the group's elements, the diagonal's reciprocals, info of every lane."""
 
-    s: Factored
+    s: CholeskyBatch
     p: PanelShape
     block: int
 

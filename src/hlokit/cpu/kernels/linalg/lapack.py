@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from hlokit.cpu.kernels.linalg import LAPACK, cholesky, eigh, lu, qr, qr_product, triangular_solve
-from hlokit.cpu.kernels.linalg.factored import Factored
+from hlokit.cpu.kernels.linalg.cholesky_batch import CholeskyBatch
 from hlokit.cpu.kernels.linalg.panels import Items, up
 from hlokit.cpu.kernels.linalg.stripes import Matrix
 from hlokit.cpu.kernels.linalg.system import system_of
@@ -107,7 +107,8 @@ def plan(call: Call) -> RoutinePlan | None:
     a = call.operands[0]
     if name == "potrf":
         lower = attributes["uplo"] == ord("L")
-        return cholesky.plan_of(Factored(a.dtype, prod(job.batch), a.dimensions[-1], lower, info=True), call.target)
+        batch = CholeskyBatch(a.dtype, prod(job.batch), a.dimensions[-1], lower, info=True)
+        return cholesky.plan_of(batch, call.target)
     if name == "trsm":
         left, lower, unit, transpose = (chr(attributes[n]) for n in ("side", "uplo", "diag", "trans_x"))
         ways = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}

@@ -148,10 +148,14 @@ def begin(s: Tridiagonal, module: Module) -> str:
 
 
 def panel(s: Tridiagonal, module: Module) -> str:
-    """The part that makes reflectors of the columns of stripe `step`: V, W, taus, diagonals.
+    """The part that makes reflectors of the columns of stripe `step`: V, W, taus, diagonals (LAPACK's latrd).
 
-    With the columns before it a column is a - V w - W v, of their rows w and v; the reflector v of that gives
-    w = tau (A v - V (W^T v) - W (V^T v)), less as much of v as makes w^T v what it was, halved.
+    A is what the panels before have left of the matrix. Column by column, with V and W of the columns before it:
+
+        a = a - V W[row]^T - W V[row]^T                   the column as the reflectors before it have left it
+        v, tau, off_diagonal = reflector of a below `row`
+        w = A v - V (W^T v) - W (V^T v)
+        w = tau w - (tau^2 w^T v / 2) v
     """
     p = s.p
     f = s.part("panel")
@@ -159,7 +163,7 @@ def panel(s: Tridiagonal, module: Module) -> str:
     panel, w, v = s.area(f, "panel"), s.area(f, "w"), s.columns(f, f.step)
     s.transpose(module, s.stripe(f, f.step), panel, first, True)
     factors = f.local(p.scalar, 2 * p.width, 64)
-    subtract = _subtract(s, module)
+    subtract = _subtract_products(s, module)
     with f.loop(0, s.columns_of(first)) as step:
         row, here = first + step.index, step.index * s.column_bytes
         column = panel + here
@@ -173,10 +177,10 @@ def panel(s: Tridiagonal, module: Module) -> str:
             below, new_v, new_w, tau = row + 1, v + here, w + here, s.element(f, "taus", row)
             f.call(_reflect(s, module), column, new_v, tau, below)
             s.element(f, "off_diagonal", row).store(column[row][1].load())
-            f.call(_multiply(s, module), new_w, s.stripe(f, 0), new_v, f.step, below)
+            f.call(_symmetric_product(s, module), new_w, s.stripe(f, 0), new_v, f.step, below)
             f.call(_dots(s, module), factors, v, w, new_v, step.index, below)
             f.call(subtract, new_w, v, w, factors, step.index, below)
-            f.call(_complete(s, module), new_w, new_v, tau, below)
+            f.call(_scale_w(s, module), new_w, new_v, tau, below)
     return module.end(f)
 
 
@@ -190,10 +194,11 @@ def _reflect(s: Tridiagonal, module: Module) -> str:
     return module.end(f)
 
 
-def _multiply(s: Tridiagonal, module: Module) -> str:
-    """The function (y, stripes, v, number, row): y = A v, from stripe `number` on; v begins at `row`.
+def _symmetric_product(s: Tridiagonal, module: Module) -> str:
+    """The function (y, stripes, v, number, row): y = A v, from stripe `number` on; v begins at `row` (BLAS's symv).
 
-    What lies below a stripe's square counts for its columns, and turned for its rows.
+    A stripe below its square on the diagonal is read once for two products: its columns' with v, and, as the part of A
+    above the diagonal, its rows' with v.
     """
     p = s.p
     name = f"{s.name}_multiply"
@@ -204,44 +209,45 @@ def _multiply(s: Tridiagonal, module: Module) -> str:
     )
     f.memset(y + number * p.stripe_row, 0, (s.count - number) * p.stripe_row)
     together = min(_UNROLLED, p.lanes)
-    shares = f.local(p.scalar, p.lanes * p.lanes, 64)
+    row_products = f.local(p.scalar, p.lanes * p.lanes, 64)
     start = row & -_UNROLLED
 
-    def rows(
-        stripe: Pointer, row: Index, sums: Sequence[Value], mine: Sequence[Value] = (), target: Pointer | None = None
+    def add_rows(
+        stripe: Pointer, row: Index, sums: Sequence[Value], v_here: Sequence[Value] = (), target: Pointer | None = None
     ) -> list[Value]:
-        """Adds rows' products to the columns' sums; `mine`: v's there, by which `target` gets the rows' products."""
-        following: list[Value] = []
+        """The columns' sums with some rows' products added. `target` gets, lane by lane, the rows' products with the
+        columns' elements of v, `v_here`."""
+        added: list[Value] = []
         elements, line = v[row], stripe + row * p.stripe_row
         for i in range(together):
             factor = elements[i].load().splat(p.lanes)
             values = flat(p.load_row(line + i * p.stripe_row))
             before = sums[i * p.vectors : (i + 1) * p.vectors]
-            following += [x.fmuladd(factor, c) for x, c in zip(values, before, strict=True)]
+            added += [x.fmuladd(factor, c) for x, c in zip(values, before, strict=True)]
             if target is not None:
-                share = f.constant(0.0, p.vector)
-                for x, y in zip(values, mine, strict=True):
-                    share = x.fmuladd(y, share)
-                target[i * p.lanes].store(share)
-        return following
+                product = f.constant(0.0, p.vector)
+                for x, y in zip(values, v_here, strict=True):
+                    product = x.fmuladd(y, product)
+                target[i * p.lanes].store(product)
+        return added
 
     with f.loop(number, s.count) as loop:
         stripe = stripes + loop.index * s.stripe_bytes
-        first, goal = loop.index * p.width, y + loop.index * p.stripe_row
-        mine = flat(p.load_row(v + loop.index * p.stripe_row))
+        first, y_here = loop.index * p.width, y + loop.index * p.stripe_row
+        v_here = flat(p.load_row(v + loop.index * p.stripe_row))
         zeros = [f.constant(0.0, p.vector)] * (together * p.vectors)
         below = first + p.width
         with f.loop(start.smax(first), below, together, carries=zeros) as square:
-            square.next = rows(stripe, square.index, square.carried)
+            square.next = add_rows(stripe, square.index, square.carried)
         with f.loop(below, s.m.rows, p.lanes, carries=square.results) as block:
             with f.loop(0, p.lanes, together, carries=block.carried) as inner:
-                target = shares[inner.index * p.lanes]
-                inner.next = rows(stripe, block.index + inner.index, inner.carried, mine, target)
+                target = row_products[inner.index * p.lanes]
+                inner.next = add_rows(stripe, block.index + inner.index, inner.carried, v_here, target)
             block.next = inner.results
-            totals = _lane_sums([shares[i * p.lanes].load(p.lanes) for i in range(p.lanes)])
+            totals = _lane_sums([row_products[i * p.lanes].load(p.lanes) for i in range(p.lanes)])
             y[block.index].store(y[block.index].load(p.lanes) + totals)
         for i in range(p.vectors):
-            place = goal[i * p.lanes]
+            place = y_here[i * p.lanes]
             place.store(place.load(p.lanes) + _sum_of(block.results[i :: p.vectors]))
     return module.end(f)
 
@@ -255,14 +261,14 @@ def _lane_sums(vectors: Sequence[Value]) -> Value:
 
 
 def _sum_of(vectors: Sequence[Value]) -> Value:
-    """By halves."""
+    """The sum of vectors, by halves."""
     if len(vectors) == 1:
         return vectors[0]
     half = len(vectors) // 2
     return _sum_of(vectors[:half]) + _sum_of(vectors[half:])
 
 
-def _subtract(s: Tridiagonal, module: Module) -> str:
+def _subtract_products(s: Tridiagonal, module: Module) -> str:
     """The function (y, v, w, factors, count, row): y -= V a + W b from about `row` on.
 
     factors: (a, b) of each of the first `count` columns of V and W
@@ -317,7 +323,7 @@ def _dots(s: Tridiagonal, module: Module) -> str:
     return module.end(f)
 
 
-def _complete(s: Tridiagonal, module: Module) -> str:
+def _scale_w(s: Tridiagonal, module: Module) -> str:
     """The function (w, v, tau, row): w = tau w - (tau^2 w^T v / 2) v, of the rows from `row` on."""
     p = s.p
     name = f"{s.name}_complete"

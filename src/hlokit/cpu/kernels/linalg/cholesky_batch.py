@@ -1,4 +1,4 @@
-"""Batches of matrices for Cholesky factorization, and the results for those that have no factor."""
+"""Batches of matrices for Cholesky factorization, and the results of those without a factor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hlokit.types.dtype import DType
 
 
 @dataclass(frozen=True)
-class Factored:
+class CholeskyBatch:
     """A batch of size x size matrices; the table has operand, result, perhaps info, scratch.
 
     info   whether the table has an s32 for each matrix: 0, or the order of the first minor that is not positive. The
