@@ -152,7 +152,7 @@ class Op:
     chooses_places: ClassVar[bool] = False
     """Whether the values of operands choose the elements that it takes or changes."""
     communication: ClassVar[CommunicationTraits] = CommunicationTraits()
-    """What it has to do with other devices, and its part in an asynchronous operation."""
+    """Traits of communication: its part in exchanges among devices, and in an asynchronous operation."""
     calls_through: ClassVar[bool] = False
     """Its value is that of its one called computation on its operands."""
     picks: ClassVar[int | None] = None
