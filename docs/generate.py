@@ -220,7 +220,7 @@ _OP_ERRORS = {
     "BuildError": "An operand is of another builder, or its builder has been built.",
 }
 _METHODS = ("Builder", "HloModule", "Pipeline")
-"""Classes of the facade whose methods are in the table of errors."""
+"""Classes of the facade whose methods are on the pages of errors."""
 
 
 @cache
@@ -247,7 +247,7 @@ _MAIN = (
     "a call of DeviceExecutable", "hk.optimize", "hk.export_object", "hk.to_stablehlo", "hk.to_stablehlo_artifact",
     "op functions", "Builder.parameter", "Builder.constant", "Builder.build",
 )  # fmt: skip
-"""The calls that the first table of errors shows."""
+"""The calls that the page of errors shows."""
 
 
 def _errors_index() -> str:
@@ -258,21 +258,21 @@ def _errors_index() -> str:
         first = (inspect.getdoc(getattr(hlokit, name)) or "").split("\n")[0]
         lines += [f"| [`{name}`](errors/{name}.md) | {_linked(first, 'rules/')} |"]
     lines += ["", "## Which errors can a call raise", ""]
-    lines += ["| call | error | raised if |", "| --- | --- | --- |"]
     for call in _MAIN:
-        for k, (name, reason) in enumerate(raised()[call].items()):
+        lines += [f"### {_called(call)}", ""]
+        for name, reason in raised()[call].items():
             shown = f"[`{name}`](errors/{name}.md)" if hasattr(hlokit, name) else f"`{name}`"
-            what = " ".join(reason.split()).replace("|", "\\|")
-            lines += [f"| {_called(call) if k == 0 else ''} | {shown} | {_linked(what, 'rules/')} |"]
-    lines += ["", "The other functions: [Python names](api.md), each with its errors."]
+            lines += [f"- {shown}: {_linked(' '.join(reason.split()), 'rules/')}"]
+        lines += [""]
+    lines += ["The other functions: [Python names](api.md), each with its errors."]
     return "\n".join(lines) + _toctree("errors")
 
 
 def _called(name: str) -> str:
-    """The name of a call as the table shows it."""
+    """The name of a call as these pages show it."""
     if name.startswith("a call of "):
-        return f"calling the result of `hk.compile`: `{name.removeprefix('a call of ')}`"
-    return name if name == "op functions" else f"`{name}`"
+        return f"The result of `hk.compile`, when called: `{name.removeprefix('a call of ')}`"
+    return "Op functions" if name == "op functions" else f"`{name}`"
 
 
 def _error_page(name: str) -> str:
