@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -24,7 +24,10 @@ from hlokit.types.shape import Shape
 if TYPE_CHECKING:
     from hlokit.cpu.target import Target
     from hlokit.devices.mpi.world import World
+    from hlokit.judge.compare.comparing import Comparison
     from hlokit.judge.diff.differences import ModuleDiff
+    from hlokit.judge.engines.engine import Engine
+    from hlokit.judge.reduce.search import Reduction, Step
     from hlokit.passes.partitioner import Partitioned
     from hlokit.proto.snapshot import Snapshot
     from hlokit.runtime.devices import DeviceExecutable
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from hlokit.types.sharding import Sharding
 
 __all__ = [
+    "compare_engines",
     "compile",
     "diff",
     "evaluate",
@@ -46,6 +50,7 @@ __all__ = [
     "parse",
     "parse_shape",
     "partition",
+    "reduce_module",
     "register_ffi_target",
     "register_ffi_type",
     "to_stablehlo",
@@ -268,6 +273,117 @@ def diff(a: HloModule, b: HloModule, *, ignore: Collection[str] = ("names", "met
 
 @public
 @with_stack
+def compare_engines(
+    module: HloModule,
+    *args: Any,
+    engines: Sequence[str | Engine] = ("passes", "compiled", "strict"),
+    seconds: float = 60.0,
+    memory: int = 0,
+    bisect: bool = True,
+) -> Comparison:
+    """Runs a program on several engines, each in a process of its own, and judges their results by the reference.
+
+    A result with the reference's bits is right. Another is allowed if it is no further off than rounding may change it:
+    how far that is, the reference finds by running with each instruction's result off by what its op may be off. Of a
+    wrong result the first instruction is looked for whose value is wrong for the operands that it had.
+
+    Parameters
+    ----------
+    module : HloModule
+        A program for one device.
+    args : array_like
+        One for each parameter, as `hk.evaluate` takes them.
+    engines : sequence of str or Engine, optional
+        Names, or engines that were made before: "passes" (the reference after the passes), "compiled", "compiled-1" (on
+        one thread), "strict", "jaxlib" (XLA's CPU client of this Python), "jaxlib@PYTHON" (of another Python),
+        "jaxlib:FLAGS" (with these XLA_FLAGS), "pjrt/NAME" (a PJRT plugin that jax knows by this name).
+    seconds : float, optional
+        The time that a run may take; then it has failed.
+    memory : int, optional
+        Bytes of address space that an engine's process may take; 0: as much as it wants.
+    bisect : bool, optional
+        Whether to look for the instruction or the pass that makes a result wrong.
+
+    Returns
+    -------
+    Comparison
+        `judgements`, one for each engine, with verdict and reasons; `is_equal`.
+
+    Raises
+    ------
+    ArgumentError
+        An engine does not exist, or arguments do not fit.
+    EvaluationError
+        The reference itself cannot run the program.
+
+    Examples
+    --------
+        >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+        >>> print(hk.compare_engines(module, [1.0, 2.0], engines=["strict"]))
+        strict: equal
+    """
+    from hlokit.judge.compare.comparing import compare_engines
+
+    return compare_engines(module, args, engines, seconds=seconds, memory=memory, bisect=bisect)
+
+
+@public
+@with_stack
+def reduce_module(
+    module: HloModule,
+    is_bad: Callable[..., bool],
+    arguments: Sequence[Any] | None = None,
+    *,
+    time_limit: float | None = None,
+    on_step: Callable[[Step, HloModule, list[Any] | None], None] | None = None,
+) -> Reduction:
+    """Looks for the least program that still shows a fault.
+
+    Cuts results, makes values parameters or constants, bypasses instructions, inlines calls, branches and turns of
+    loops, shrinks dimensions and drops attributes, until none of it keeps the fault. Every program is verified before
+    it is tried. The module is not changed.
+
+    Parameters
+    ----------
+    module : HloModule
+        A program that shows the fault.
+    is_bad : callable
+        Says whether a program shows it: called with a module, and with its arguments if any are given. An exception
+        ends the reduction.
+    arguments : sequence of array_like, optional
+        The arguments with which the fault shows; a parameter that takes the place of a value gets that value.
+    time_limit : float, optional
+        Seconds after which the least program so far is the result.
+    on_step : callable, optional
+        Called after each edit that kept the fault, with the edit, the module, and the arguments.
+
+    Returns
+    -------
+    Reduction
+        `module`, `arguments`, `steps`, `tries`, and `is_complete`.
+
+    Raises
+    ------
+    ArgumentError
+        The module does not show the fault, or the time limit is not above 0.
+
+    Examples
+    --------
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[64])
+        >>> module = b.build(hk.exp(hk.log(hk.abs(x) + 1.0)) * 2.0)
+        >>> found = hk.reduce_module(module, lambda m: any(i.opcode == "log" for i in m.instructions()))
+        >>> [i.opcode for i in found.module.entry.instructions]
+        ['parameter', 'log']
+    """
+    from hlokit.judge.reduce.search import reduce_module
+
+    check_is_module(module)
+    return reduce_module(module, is_bad, arguments, time_limit, on_step)
+
+
+@public
+@with_stack
 def to_stablehlo(module: HloModule) -> str:
     """`module` as StableHLO text that jaxlib reads.
 
@@ -432,15 +548,15 @@ def partition(
 
     Parameters
     ----------
-    module:
-        of one replica, without collectives of its own.
-    mesh:
-        a `Mesh`, or its axes as "a=2,b=4"; by default the one that the module's shardings name, or as many devices as
+    module : HloModule
+        A program of one replica, without collectives of its own.
+    mesh : Mesh or str, optional
+        A `Mesh`, or its axes as "a=2,b=4"; by default the one that the module's shardings name, or as many devices as
         its lists of devices have, or `num_partitions`.
-    in_shardings:
-        for each parameter a sharding or None, instead of those in the module.
-    out_shardings:
-        for each array of the result.
+    in_shardings : sequence of Sharding, str or None, optional
+        For each parameter a sharding or None, instead of those in the module.
+    out_shardings : sequence of Sharding, str or None, optional
+        For each array of the result.
 
     Returns
     -------

@@ -10,9 +10,9 @@ import pytest
 import hlokit as hk
 from hlokit.errors import ShapeError
 from hlokit.hlo.op import OPS
+from hlokit.judge.closeness.equality import differs
 from hlokit.types.dtype import DType, c64, c128
 from hlokit.types.shape import Shape
-from tests.fuzz.machine_code import differs
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

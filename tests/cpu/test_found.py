@@ -10,7 +10,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.cpu.target import parse
-from tests.fuzz.machine_code import differs
+from hlokit.judge.closeness.equality import differs
 
 ADD = "add { a = TYPE[] parameter(0)\n b = TYPE[] parameter(1)\n ROOT r = TYPE[] add(a, b) }\n"
 SECOND = "second { a = TYPE[] parameter(0)\n ROOT b = TYPE[] parameter(1) }\n"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import hlokit as hk
-from tests.fuzz.machine_code import differs, same_bytes
+from hlokit.judge.closeness.equality import differs, same_bytes
 from tests.golden.cases import Case, read_cases
 from tests.golden.check import FAILED, check_case
 from tests.golden.programs import BUNDLED, check_program, program_names, read_program

@@ -83,7 +83,8 @@ INDICES = """
 import numpy as np, hlokit as hk
 from tests.cpu.test_guard_pages import OUTSIDE, SIZES
 from tests.fuzz.guard import guarded
-from tests.fuzz.machine_code import differs, many_chunks, same_bytes
+from hlokit.judge.closeness.equality import differs, same_bytes
+from tests.fuzz.machine_code import many_chunks
 from tests.fuzz.values import random_array
 source = np.random.default_rng(0)
 least, most = -2**31, 2**31 - 1
@@ -138,7 +139,8 @@ PIECES = """
 from contextlib import nullcontext
 import hlokit as hk, numpy as np
 from tests.fuzz.guard import guarded
-from tests.fuzz.machine_code import many_chunks, same_bytes
+from hlokit.judge.closeness.equality import same_bytes
+    from tests.fuzz.machine_code import many_chunks
 from tests.fuzz.values import random_array
 source = np.random.default_rng(0)
 for rows, t in ((7, "f32"), (1, "u8"), (1, "c64"), (3, "f64")):
@@ -165,7 +167,7 @@ def test_pieces_of_a_concatenation_touch_their_operands_alone() -> None:
 BYTES = """
 import hlokit as hk, numpy as np
 from tests.fuzz.guard import guarded
-from tests.fuzz.machine_code import same_bytes
+from hlokit.judge.closeness.equality import same_bytes
 for step in (2, 3, 4):
     for pixels in (16, 17, 31, 45, 64, 1003):
         body = f"x = u8[{pixels},{step}] parameter(0)\\n"

@@ -10,8 +10,8 @@ import pytest
 import hlokit as hk
 from hlokit.cpu.math.half import computes_half
 from hlokit.cpu.target import host
+from hlokit.judge.closeness.equality import differs
 from hlokit.ops.numerics import bits_of
-from tests.fuzz.machine_code import differs
 
 SPECIAL = [0.0, 1.0, 1.5, 2.0, 65504.0, 6e-8, 1e-5, 6.1e-5, 3e-3, 255.9, np.inf, np.nan]
 

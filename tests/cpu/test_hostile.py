@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from tests.fuzz.machine_code import differs
+from hlokit.judge.closeness.equality import differs
 from tests.fuzz.properties import within
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

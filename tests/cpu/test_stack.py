@@ -16,8 +16,8 @@ from hlokit import stack
 from hlokit.cpu.jit.frames import deepest, frame
 from hlokit.cpu.kernels.routine import STACK
 from hlokit.cpu.target import baseline
+from hlokit.judge.closeness.equality import differs
 from hlokit.runtime import on_stack
-from tests.fuzz.machine_code import differs
 
 KB = 1 << 10
 BOOLEAN = "less { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = pred[] compare(a, b), direction=LT }\n"

@@ -50,8 +50,12 @@ def _computations() -> tuple[Any, ...]:
         return builder.build(function(*[builder.parameter(i, _shape(s)) for i, s in enumerate(shapes)]))
 
     return (
-        of(["f32[]", "f32[]"], hk.add), of(["s32[]", "s32[]"], hk.add), of(["f32[]", "f32[]"], hk.lt),
-        of(["f32[2,3]"], hk.neg), of(["f32[]"], lambda x: hk.lt(x, 3.0)), of(["pred[]", "pred[]"], hk.and_),
+        of(["f32[]", "f32[]"], hk.add),
+        of(["s32[]", "s32[]"], hk.add),
+        of(["f32[]", "f32[]"], hk.lt),
+        of(["f32[2,3]"], hk.neg),
+        of(["f32[]"], lambda x: hk.lt(x, 3.0)),
+        of(["pred[]", "pred[]"], hk.and_),
     )
 
 
@@ -164,9 +168,24 @@ class _Draw:
         """Anything at all."""
         return self.random.choice(
             (
-                self.handle, self.foreign, self.handles, self.integer, self.integers, self.text, self.number,
-                self.array, self.shape, self.element_type, self.computation, self.boolean, self.pairs, self.channel,
-                self.window, self.strange, self.strange, self.numbers_of,
+                self.handle,
+                self.foreign,
+                self.handles,
+                self.integer,
+                self.integers,
+                self.text,
+                self.number,
+                self.array,
+                self.shape,
+                self.element_type,
+                self.computation,
+                self.boolean,
+                self.pairs,
+                self.channel,
+                self.window,
+                self.strange,
+                self.strange,
+                self.numbers_of,
             )
         )()
 
@@ -229,7 +248,15 @@ class _Draw:
 
     def computation(self) -> Any:
         callables = (
-            hk.add, hk.sub, hk.lt, hk.max, hk.neg, lambda *x: x, lambda x, y: None, lambda: 1, lambda x: hk.lt(x, 2),
+            hk.add,
+            hk.sub,
+            hk.lt,
+            hk.max,
+            hk.neg,
+            lambda *x: x,
+            lambda x, y: None,
+            lambda: 1,
+            lambda x: hk.lt(x, 2),
         )
         return self.random.choice((*callables, *_computations()))
 
@@ -249,18 +276,49 @@ class _Draw:
     def numbers_of(self) -> Any:
         return self.random.choice(
             (
-                (([1], [0]), ([], [])), (([0],), ([1],)), hk.DotDimensionNumbers([1], [0], [], []),
-                ("NCHW", "OIHW", "NCHW"), [[1, 2], [3]], [[None]], {}, {"a": 1},
+                (([1], [0]), ([], [])),
+                (([0],), ([1],)),
+                hk.DotDimensionNumbers([1], [0], [], []),
+                ("NCHW", "OIHW", "NCHW"),
+                [[1, 2], [3]],
+                [[None]],
+                {},
+                {"a": 1},
             )
         )
 
     def strange(self) -> Any:
         return self.random.choice(
             (
-                None, _Strange(), _Strange, _Raises(), object, "text", b"bytes", [], (), {}, set(), [None], [[]],
-                [1.5], ["x"], [1, None], range(3), iter([1, 2]), (x for x in (1, 2)), ..., hk, hk.add, slice(1, 2),
-                3 + 4j, np.ma.array([1.0, 2.0], mask=[True, False]), np.zeros(2, object), memoryview(b"ab"),
-                [[1, 2], [3]], Exception(),
+                None,
+                _Strange(),
+                _Strange,
+                _Raises(),
+                object,
+                "text",
+                b"bytes",
+                [],
+                (),
+                {},
+                set(),
+                [None],
+                [[]],
+                [1.5],
+                ["x"],
+                [1, None],
+                range(3),
+                iter([1, 2]),
+                (x for x in (1, 2)),
+                ...,
+                hk,
+                hk.add,
+                slice(1, 2),
+                3 + 4j,
+                np.ma.array([1.0, 2.0], mask=[True, False]),
+                np.zeros(2, object),
+                memoryview(b"ab"),
+                [[1, 2], [3]],
+                Exception(),
             )
         )
 

@@ -96,7 +96,9 @@ def reduce(graph: Graph) -> Instruction:
 def reduce_window(graph: Graph) -> Instruction | None:
     arrays = _operands(graph)
     window = random_window(graph, list(arrays[0].shape.dimensions))
-    if graph.has_no_room([d.output_size(n) for d, n in zip(window.dimensions, arrays[0].shape.dimensions, strict=True)]):
+    if graph.has_no_room(
+        [d.output_size(n) for d, n in zip(window.dimensions, arrays[0].shape.dimensions, strict=True)]
+    ):
         return None
     fold, inits = fold_of(graph, *(a.shape.dtype for a in arrays))
     return graph.add("reduce-window", [*arrays, *inits], [fold], window=window)

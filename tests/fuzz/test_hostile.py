@@ -176,12 +176,16 @@ def test_tuples_nest_as_deep_as_text_can_say() -> None:
 
 def test_interrupts_reach_the_deepest_call() -> None:
     """Calls this deep are on several stacks; the one that waits for all others is interrupted."""
-    counts = "c { i = s32[] parameter(0)\n l = s32[] constant(2000000000)\n ROOT r = pred[] compare(i, l), direction=LT }\n"
+    counts = (
+        "c { i = s32[] parameter(0)\n l = s32[] constant(2000000000)\n ROOT r = pred[] compare(i, l), direction=LT }\n"
+    )
     counts += "b { i = s32[] parameter(0)\n o = s32[] constant(1)\n ROOT r = s32[] add(i, o) }\n"
     text = counts + "c0 { p = s32[] parameter(0)\n ROOT r = s32[] while(p), condition=c, body=b }\n"
     for i in range(1, 200):
         text += f"c{i} {{ p = s32[] parameter(0)\n ROOT r = s32[] call(p), to_apply=c{i - 1} }}\n"
-    module = hk.parse(f"HloModule t\n{text} ENTRY e {{ p = s32[] constant(0)\n ROOT r = s32[] call(p), to_apply=c199 }}")
+    module = hk.parse(
+        f"HloModule t\n{text} ENTRY e {{ p = s32[] constant(0)\n ROOT r = s32[] call(p), to_apply=c199 }}"
+    )
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt), within(60):
         hk.evaluate(module)

@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 
 import hlokit as hk
-from tests.fuzz.machine_code import hangs_on_signs, near, wrong
+from hlokit.judge.closeness.spread import hangs_on_signs, near
+from tests.fuzz.machine_code import wrong
 
 
 def judged(text: str, change: Any, *inputs: Any) -> str | None:

@@ -12,8 +12,8 @@ import hlokit as hk
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.cpu.math import primitives
 from hlokit.errors import ShadowMismatch
+from hlokit.files.arrays import arguments_from_arrays
 from hlokit.runtime import shadow
-from hlokit.tools.run import arguments_from_arrays
 
 LOOP = """HloModule loop
 body {

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, dataclass_transform, get_args
 from weakref import WeakValueDictionary
 
 from hlokit.errors import ShapeError
@@ -83,6 +83,30 @@ def attr(
     return _Declared(default, text, always, also, proto, hidden, unsaid)
 
 
+class Rounding(NamedTuple):
+    """The distance from the reference's result at which another implementation's is still right.
+
+    ulps    units in the last place of the result
+    parts   roundings of the greatest magnitude among the operands: of sums, whose terms may cancel
+    takes_other_steps   intermediate results are others than the reference's: they may overflow where its do not
+    """
+
+    ulps: float = 0.0
+    parts: float = 0.0
+    takes_other_steps: bool = False
+
+
+ROUNDED = Rounding()
+"""The nearest number: nothing else is right."""
+COMPOSED = Rounding(4)
+"""A few operations, each rounded, where the numbers are complex or the quotient is not that of the type."""
+APPROXIMATED = Rounding(16)
+"""A polynomial or a table."""
+SUMMED = Rounding(64, 64)
+"""Sums and products of many terms, in any order."""
+REARRANGED = Rounding(64, 64, takes_other_steps=True)
+"""Sums that an implementation takes apart in a way of its own."""
+
 OPS: dict[str, type[Op]] = {}
 """The registry: every op class by opcode."""
 
@@ -149,6 +173,8 @@ class Op:
     """Its value depends on the layout of its operand; no other's does (HLAY-7)."""
     same_elements: ClassVar[bool] = False
     """Every element of its result is one of its first operand's, as it is."""
+    rounding: ClassVar[Rounding | None] = ROUNDED
+    """The error that its result may have; None: it computes no element, or none that must be rounded."""
     chooses_places: ClassVar[bool] = False
     """Whether the values of operands choose the elements that it takes or changes."""
     communication: ClassVar[CommunicationTraits] = CommunicationTraits()

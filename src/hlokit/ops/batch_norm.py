@@ -6,7 +6,7 @@ import numpy as np
 
 from hlokit.forms.graph import Graph, Node
 from hlokit.forms.widening import wide_type
-from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.op import REARRANGED, Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops.expansion import Writing, sum_of_two
 from hlokit.ops.numerics import narrow
@@ -95,6 +95,7 @@ def count_of(operand: Array, axes: tuple[int, ...]) -> np.float64:
 class BatchNormTraining(BatchNorm, name="batch-norm-training"):
     """Normalises each feature by its own mean and (biased) variance; gives (output, mean, variance)."""
 
+    rounding = REARRANGED
     arity = 3
     rules = "BNT"
 
@@ -126,6 +127,7 @@ class BatchNormTraining(BatchNorm, name="batch-norm-training"):
 class BatchNormInference(BatchNorm, name="batch-norm-inference"):
     """Normalises each feature by a given mean and variance."""
 
+    rounding = REARRANGED
     arity = 5
     rules = "BNI"
 
@@ -151,6 +153,7 @@ class BatchNormInference(BatchNorm, name="batch-norm-inference"):
 class BatchNormGrad(BatchNorm, name="batch-norm-grad"):
     """Gradients of batch-norm-training; gives (grad_operand, grad_scale, grad_offset)."""
 
+    rounding = REARRANGED
     arity = 5
     rules = "BNG"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Protocol, TypeAlias
 import numpy as np
 
 from hlokit.forms.contraction import Contraction, ContractionDimension, Move
-from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.op import SUMMED, Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops.numerics import convert, narrow, widen
 from hlokit.types import dtype as dtypes
@@ -276,6 +276,7 @@ class Dot(DotLike, name="dot"):
     Result dimensions: batch, lhs's free, rhs's free.
     """
 
+    rounding = SUMMED
     arity = 2
     rules = "DOTG"
 
@@ -315,6 +316,7 @@ def _cut_pairs(lhs: Array, rhs: Array, left: Sequence[int], right: Sequence[int]
 class ScaledDot(DotLike, name="scaled-dot"):
     """dot(lhs * lhs_scale, rhs * rhs_scale): each scale holds for blocks, its sizes divide the operand's (BEY-44)."""
 
+    rounding = SUMMED
     arity = 4
     rules = "BEY-44"
 

@@ -10,7 +10,7 @@ from hlokit.forms.cost import Cost, moved
 from hlokit.forms.emitter import Emitter, Value
 from hlokit.hlo.computation import Computation, has_side_effect
 from hlokit.hlo.instruction import Instruction
-from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.op import SUMMED, Op, attr, check
 from hlokit.hlo.values import Array, Dynamic, Function
 from hlokit.ops.numerics import convert
 from hlokit.ops.structure import GetTupleElement
@@ -27,6 +27,7 @@ class Call(Op, name="call"):
 
     is_composite: bool = attr(False, unsaid=(True,))  # XLA writes it after the computation: the printer does
 
+    rounding = None
     roles = ("to_apply",)
     form = "control"
     rules = "CALL"
@@ -88,6 +89,7 @@ class Map(Op, name="map"):
 
     dimensions: Annotated[tuple[int, ...] | None, OPTIONAL_INT_LIST] = attr(None)
 
+    rounding = SUMMED
     roles = ("to_apply",)
     form = "map"
     computes_wide = False
@@ -129,6 +131,7 @@ class Map(Op, name="map"):
 class While(Op, name="while"):
     """state = init; while condition(state): state = body(state)."""
 
+    rounding = None
     arity = 1
     roles = ("condition", "body")
     calls_reversed = True
@@ -199,6 +202,7 @@ class Conditional(Op, name="conditional"):
     true_computation and false_computation, those of an s32 one as branch_computations (HOP-20).
     """
 
+    rounding = None
     list_roles = ("branch_computations",)
     form = "control"
     rules = "COND"

@@ -48,6 +48,7 @@ class BitcastConvert(Op, name="bitcast-convert"):
 
     output_shape: ResultShape
 
+    rounding = None
     arity = 1
     form = "index"
     rules = "BITCAST"

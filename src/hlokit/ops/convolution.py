@@ -10,7 +10,7 @@ import numpy as np
 
 from hlokit.forms.contraction import Contraction, ContractionDimension, ContractionWindow, Move
 from hlokit.forms.cost import Cost, moved
-from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.op import REARRANGED, Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops.contraction import (
     Algorithm,
@@ -48,6 +48,7 @@ class Convolution(Op, name="convolution"):
     output_shape: ResultShape
     algorithm: Algorithm = attr(default=None, proto="precision_config.algorithm")
 
+    rounding = REARRANGED
     arity = 2
     shape_implied = True
     form = "contraction"

@@ -11,7 +11,7 @@ import numpy as np
 
 from hlokit.errors import ShapeError
 from hlokit.forms.emitter import Emitter, Value
-from hlokit.hlo.op import Op, check
+from hlokit.hlo.op import APPROXIMATED, COMPOSED, Op, check
 from hlokit.hlo.values import Array
 from hlokit.ops import complex_rules, functions, scalar_rules
 from hlokit.ops.numerics import bits_of, element_type, from_bits, narrow, signed_bits_of, widen, widen_precisely
@@ -126,6 +126,7 @@ def merged(lhs: Shape, rhs: Shape, types_rule: str = "BIN-2") -> Shape:
 class Abs(Unary, name="abs"):
     """|x|, wrapping for the least integer; of a complex number its modulus, in the component type."""
 
+    rounding = None
     rules, kinds, kinds_rule = "ABS", SIGNED, "ABS-4"
     rule = rule_of("abs", complex=complex_rules.absolute)
     exact_complex = False
@@ -140,6 +141,7 @@ class Abs(Unary, name="abs"):
 class Negate(Unary, name="negate"):
     """-x: flips a float's sign bit, also of zero and NaN; integers wrap."""
 
+    rounding = None
     rules, kinds, kinds_rule = "NEG", ARITHMETIC, "NEG-3"
     function = np.negative
     rule = rule_of("neg", complex=complex_rules.negate)
@@ -148,6 +150,7 @@ class Negate(Unary, name="negate"):
 class Sign(Unary, name="sign"):
     """-1, 0 or 1 by x's sign; zeros and NaN themselves; x/|x| for complex."""
 
+    rounding = None
     rules, kinds, kinds_rule = "SIGN", SIGNED, "SIGN-4"
     function = functions.sign
     rule = rule_of(scalar_rules.sign, complex=complex_rules.sign)
@@ -157,6 +160,7 @@ class Sign(Unary, name="sign"):
 class Ceil(Unary, name="ceil"):
     """The smallest integral value not below x."""
 
+    rounding = None
     rules, kinds, function = "CEIL", FLOATING, np.ceil
     rule = rule_of("ceil")
 
@@ -164,6 +168,7 @@ class Ceil(Unary, name="ceil"):
 class Floor(Unary, name="floor"):
     """The largest integral value not above x."""
 
+    rounding = None
     rules, kinds, function = "FLOOR", FLOATING, np.floor
     rule = rule_of("floor")
 
@@ -171,6 +176,7 @@ class Floor(Unary, name="floor"):
 class RoundNearestAfz(Unary, name="round-nearest-afz"):
     """The nearest integral value, ties away from zero."""
 
+    rounding = None
     rules, kinds, function = "ROUND", FLOATING, functions.round_away
     rule = scalar_rules.round_away
 
@@ -178,6 +184,7 @@ class RoundNearestAfz(Unary, name="round-nearest-afz"):
 class RoundNearestEven(Unary, name="round-nearest-even"):
     """The nearest integral value, ties to the even one."""
 
+    rounding = None
     rules, kinds, function = "ROUND", FLOATING, np.rint
     rule = rule_of("round_even")
 
@@ -198,6 +205,7 @@ class IsFinite(Unary, name="is-finite"):
 class Real(Unary, name="real"):
     """The real part, in the component type; a float itself."""
 
+    rounding = None
     rules, kinds, kinds_rule = "REAL", FLOATING | COMPLEX, "REAL-2"
     computes_wide = False
 
@@ -214,6 +222,7 @@ class Real(Unary, name="real"):
 class Imag(Real, name="imag"):
     """The imaginary part, in the component type; +0 for a float."""
 
+    rounding = None
     rules = "IMAG"
 
     def reference(self, operand: Array) -> Any:
@@ -257,6 +266,7 @@ class CountLeadingZeros(Unary, name="count-leading-zeros"):
 class Copy(Op, name="copy"):
     """The operand itself, a tuple too; the result may lie in another layout (BEY-19)."""
 
+    rounding = None
     arity = 1
     form = "map"
     rules = "BEY-19"
@@ -302,6 +312,7 @@ class Subtract(Binary, name="subtract"):
 class Multiply(Binary, name="multiply"):
     """x * y; logical and of pred."""
 
+    rounding = COMPOSED
     kinds, commutative, function = ANY, True, np.multiply
     rule = rule_of("mul", pred="and", complex=complex_rules.multiply)
     exact_complex = False
@@ -316,6 +327,7 @@ class Multiply(Binary, name="multiply"):
 class Divide(Binary, name="divide"):
     """x / y; of integers towards zero, by zero all ones."""
 
+    rounding = COMPOSED
     rules, kinds, function = "DIV", ARITHMETIC, functions.divide
     rule = rule_of(scalar_rules.divide, complex=complex_rules.divide)
     exact_complex = False
@@ -324,6 +336,7 @@ class Divide(Binary, name="divide"):
 class Remainder(Binary, name="remainder"):
     """The remainder of a division rounded towards zero, with x's sign; exact for floats."""
 
+    rounding = COMPOSED
     rules, kinds, function = "REM", INTEGRAL | FLOATING, functions.remainder
     rule = scalar_rules.remainder
 
@@ -336,6 +349,7 @@ class Remainder(Binary, name="remainder"):
 class Maximum(Binary, name="maximum"):
     """The greater of x and y; NaN if either is NaN, +0 above -0."""
 
+    rounding = None
     rules, kinds, kinds_rule = "MAX", ANY - COMPLEX, "MAX-4"
     commutative, function = True, functions.maximum
     rule = scalar_rules.MAXIMUM
@@ -350,6 +364,7 @@ class Maximum(Binary, name="maximum"):
 class Minimum(Binary, name="minimum"):
     """The lesser of x and y; NaN if either is NaN, -0 below +0."""
 
+    rounding = None
     rules, kinds, kinds_rule = "MAX", ANY - COMPLEX, "MAX-4"
     commutative, function = True, functions.minimum
     rule = scalar_rules.MINIMUM
@@ -364,6 +379,7 @@ class Minimum(Binary, name="minimum"):
 class Power(Binary, name="power"):
     """x to the y; of integers modulo 2^bits, 0 for negative exponents unless x is 1 or -1."""
 
+    rounding = APPROXIMATED
     rules, kinds, kinds_rule = "BEY-8 BEY-9", ARITHMETIC, "BEY-8"
     rule = rule_of(scalar_rules.power, complex=complex_rules.power)
     exact_complex = False
@@ -376,6 +392,7 @@ class Power(Binary, name="power"):
 class Atan2(Binary, name="atan2"):
     """The angle of the point (rhs, lhs), in (-pi, pi]."""
 
+    rounding = APPROXIMATED
     rules, kinds, kinds_rule = "BEY-7", FLOATING | COMPLEX, "BEY-7"
     rule = rule_of("atan2", complex=complex_rules.atan2)
     exact_complex = False
@@ -471,6 +488,7 @@ class ShiftRightArithmetic(Shift, name="shift-right-arithmetic"):
 class Complex(Binary, name="complex"):
     """The complex number of these parts: f32 give c64, f64 give c128."""
 
+    rounding = None
     rules, kinds, kinds_rule = "BEY-10", FLOATING, "BEY-10"
     rule = rule_of("complex")
 
@@ -500,6 +518,7 @@ class Mulhi(Binary, name="mulhi"):
 class Select(Op, name="select"):
     """on_true where pred holds, else on_false; a scalar pred chooses for all elements."""
 
+    rounding = None
     arity = 3
     form = "map"
     rules = "SEL"
@@ -528,6 +547,7 @@ class Select(Op, name="select"):
 class Clamp(Op, name="clamp"):
     """minimum(maximum(min, operand), max); scalar bounds hold for all elements."""
 
+    rounding = None
     arity = 3
     form = "map"
     rules = "CLAMP"

@@ -7,7 +7,7 @@ import numpy as np
 
 from hlokit.forms.cost import Cost, log2, moved
 from hlokit.forms.kernel import Kernel
-from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.op import REARRANGED, Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Dims, choice
@@ -22,6 +22,7 @@ class Fft(Op, name="fft"):
     fft_type: Annotated[str, choice("fft_type", "FFT", "IFFT", "RFFT", "IRFFT")] = attr()
     fft_length: Dims = attr()
 
+    rounding = REARRANGED
     arity = 1
     form = "kernel"
     rules = "FFT"

@@ -30,6 +30,7 @@ class Gather(Op, name="gather"):
     slice_sizes: Dims = attr(proto="gather_slice_sizes")
     indices_are_sorted: bool = attr(False)
 
+    rounding = None
     arity = 2
     form = "index"
     rules = "GATHER"

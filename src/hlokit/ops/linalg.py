@@ -8,7 +8,7 @@ import numpy as np
 
 from hlokit.forms.cost import Cost
 from hlokit.forms.kernel import Kernel
-from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.op import REARRANGED, Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.stack import interruptible
 from hlokit.types.attributes import choice
@@ -22,6 +22,7 @@ class Cholesky(Op, name="cholesky"):
 
     lower: bool = attr(False, proto="cholesky_options.lower")
 
+    rounding = REARRANGED
     arity = 1
     form = "kernel"
     rules = "CHOL"
@@ -73,6 +74,7 @@ class TriangularSolve(Op, name="triangular-solve"):
     )
     """TRANSPOSE_INVALID: not given, which means NO_TRANSPOSE (HOP-25)."""
 
+    rounding = REARRANGED
     arity = 2
     form = "kernel"
     rules = "TRISOLVE"

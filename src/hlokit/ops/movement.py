@@ -28,6 +28,7 @@ class Broadcast(Op, name="broadcast"):
     dimensions: Dims = attr((), always=True)
     output_shape: ResultShape
 
+    rounding = None
     arity = 1
     form = "index"
     rules = "BIDIM"
@@ -68,6 +69,7 @@ class Transpose(Op, name="transpose"):
 
     dimensions: Dims = attr()
 
+    rounding = None
     arity = 1
     form = "index"
     rules = "TRANSP"
@@ -96,6 +98,7 @@ class Reverse(Op, name="reverse"):
 
     dimensions: Dims = attr()
 
+    rounding = None
     arity = 1
     form = "index"
     rules = "REV"
@@ -172,6 +175,7 @@ class Concatenate(Op, name="concatenate"):
 
     dimension: Single = attr(text="dimensions")
 
+    rounding = None
     form = "index"
     rules = "CONCAT"
 
@@ -227,6 +231,7 @@ class Pad(Op, name="pad"):
 
     padding: Padding = attr(proto="padding_config")
 
+    rounding = None
     arity = 2
     form = "index"
     rules = "PAD"
@@ -278,6 +283,7 @@ class Iota(Op, name="iota"):
     iota_dimension: int = attr(proto="dimensions")
     output_shape: ResultShape
 
+    rounding = None
     arity = 0
     form = "index"
     rules = "IOTA"
@@ -303,6 +309,7 @@ class Iota(Op, name="iota"):
 class Bitcast(Op, name="bitcast"):
     """The elements as the operand's layout puts them in memory, read by the result's layout (BEY-19)."""
 
+    rounding = None
     example = """
         ENTRY %main (x: f32[2,3]) -> f32[6] {
           %x = f32[2,3] parameter(0)

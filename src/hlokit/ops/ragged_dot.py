@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlokit.forms.contraction import Contraction, ContractionGroups, Move
-from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.op import SUMMED, Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops.contraction import (
     Algorithm,
@@ -49,6 +49,7 @@ class RaggedDot(Op, name="ragged-dot"):
     algorithm: Algorithm = attr(None, proto="precision_config.algorithm")
     output_shape: ResultShape
 
+    rounding = SUMMED
     arity = 3
     shape_implied = True
     form = "contraction"

@@ -8,7 +8,7 @@ import numpy as np
 
 from hlokit.forms.cost import Cost, moved
 from hlokit.forms.fold import Fold, FoldDimension
-from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.op import SUMMED, Op, attr, check
 from hlokit.hlo.values import Array, Function
 from hlokit.ops.numerics import convert
 from hlokit.types.attributes import Dims
@@ -102,6 +102,7 @@ class Reduce(Op, name="reduce"):
 
     dimensions: Dims = attr()
 
+    rounding = SUMMED
     roles = ("to_apply",)
     form = "fold"
     rules = "REDUCE"

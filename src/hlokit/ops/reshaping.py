@@ -24,6 +24,7 @@ class Reshape(Op, name="reshape"):
     inferred_dimension: int | None = attr(None, proto="dimensions")
     output_shape: ResultShape
 
+    rounding = None
     arity = 1
     form = "index"
     rules = "RESHAPE"

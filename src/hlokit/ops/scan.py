@@ -7,7 +7,7 @@ import numpy as np
 
 from hlokit.forms.cost import Cost, moved
 from hlokit.forms.graph import Called, Graph, Node
-from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.op import SUMMED, Op, attr, check
 from hlokit.hlo.values import Array, Function
 from hlokit.ops.control_flow import Call, While
 from hlokit.ops.expansion import Writing
@@ -31,6 +31,7 @@ class Scan(Op, name="scan"):
     scan_shape: ResultShape
     """Without inputs this alone says how many steps there are."""
 
+    rounding = SUMMED
     roles = ("to_apply",)
     form = "expand"
     rules = "BEY-50"

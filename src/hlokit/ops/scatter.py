@@ -9,7 +9,7 @@ from hlokit.forms.affine import Affine, Index
 from hlokit.forms.cost import Cost
 from hlokit.forms.emitter import Condition, Emitter, Reader
 from hlokit.forms.scatter import Scattering, Target
-from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.op import SUMMED, Op, attr, check
 from hlokit.hlo.values import Array, Dynamic, Function, valid_part, whole_buffer
 from hlokit.ops.gather import (
     batch_coordinates,
@@ -49,6 +49,7 @@ class Scatter(Op, name="scatter"):
     indices_are_sorted: bool = attr(False)
     unique_indices: bool = attr(False)
 
+    rounding = SUMMED
     roles = ("to_apply",)
     form = "scatter"
     rules = "SCATTER"

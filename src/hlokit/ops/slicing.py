@@ -19,6 +19,7 @@ class Slice(Op, name="slice"):
 
     ranges: SliceRanges = attr(text="slice", proto="slice_dimensions")
 
+    rounding = None
     arity = 1
     form = "index"
     rules = "SLICE"
@@ -77,6 +78,7 @@ class DynamicSlice(Op, name="dynamic-slice"):
 
     dynamic_slice_sizes: Dims = attr()
 
+    rounding = None
     form = "index"
     rules = "DSLICE"
     chooses_places = True
@@ -115,6 +117,7 @@ class DynamicSlice(Op, name="dynamic-slice"):
 class DynamicUpdateSlice(Op, name="dynamic-update-slice"):
     """The operand with `update` written over the slice that starts at the index operands (as DynamicSlice)."""
 
+    rounding = None
     form = "index"
     rules = "DUS"
     chooses_places = True

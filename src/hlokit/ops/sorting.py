@@ -26,6 +26,7 @@ class Sort(Op, name="sort"):
     dimension: Single = attr(text="dimensions", proto="dimensions")
     is_stable: bool = attr(False)
 
+    rounding = None
     roles = ("to_apply",)
     form = "kernel"
     rules = "SORT"

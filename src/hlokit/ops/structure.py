@@ -37,6 +37,7 @@ class Constant(Op, name="constant"):
 
     literal: Annotated[Literal, LITERAL] = attr(hidden=True)
 
+    rounding = None
     arity = 0
     form = "index"
     free = True
@@ -58,6 +59,7 @@ class Constant(Op, name="constant"):
 class Tuple(Op, name="tuple"):
     """Groups values."""
 
+    rounding = None
     form = "control"
     rules = "TUPLE"
     whole_values = True
@@ -78,6 +80,7 @@ class GetTupleElement(Op, name="get-tuple-element"):
 
     index: int = attr(proto="tuple_index")
 
+    rounding = None
     arity = 1
     form = "control"
     free = True
@@ -117,6 +120,7 @@ class AfterAll(Op, name="after-all"):
 class OptBarrier(Op, name="opt-barrier"):
     """The identity, across which no optimisation may move computation (OPTBAR-3)."""
 
+    rounding = None
     arity = 1
     form = "control"
     rules = "OPTBAR"

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hlokit.hlo.op import attr
+from hlokit.hlo.op import APPROXIMATED, attr
 from hlokit.hlo.values import Array
 from hlokit.ops import complex_rules, functions, scalar_rules
 from hlokit.ops.elementwise import COMPLEX, FLOATING, Unary
@@ -19,6 +19,7 @@ class Transcendental(Unary):
 
     result_accuracy: Accuracy = attr(None)
 
+    rounding = APPROXIMATED
     kinds: ClassVar[frozenset[str]] = FLOATING | COMPLEX
     exact_complex = False
     transcendental = True

@@ -10,7 +10,7 @@ import numpy as np
 from hlokit.forms.cost import Cost, moved
 from hlokit.forms.fold import Fold, FoldDimension
 from hlokit.forms.graph import Called, Graph, Node
-from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.op import SUMMED, Op, attr, check
 from hlokit.hlo.values import Array, Function
 from hlokit.ops.control_flow import Call, Map
 from hlokit.ops.expansion import Writing
@@ -103,6 +103,7 @@ class ReduceWindow(Op, name="reduce-window"):
 
     window: Window = attr(Window())
 
+    rounding = SUMMED
     roles = ("to_apply",)
     form = "fold"
     rules = "RWIN"
@@ -181,6 +182,7 @@ class SelectAndScatter(Op, name="select-and-scatter"):
 
     window: Window = attr(Window())
 
+    rounding = SUMMED
     arity = 3
     roles = ("select", "scatter")
     form = "expand"

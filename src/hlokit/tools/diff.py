@@ -12,7 +12,7 @@ from hlokit.api import diff as diff_modules
 from hlokit.errors import ArgumentError
 from hlokit.hlo.computation import counted
 from hlokit.judge.diff.differences import ModuleDiff
-from hlokit.judge.diff.folders import Step, steps_between, steps_within
+from hlokit.judge.diff.folders import FilePair, steps_between, steps_within
 from hlokit.judge.diff.html import page_of
 from hlokit.judge.diff.text import lines_of, summary
 from hlokit.tools.files import is_standard, loaded, write
@@ -66,7 +66,7 @@ def diff(
     return DONE if all(one.is_equal for _, one in found) else FOUND
 
 
-def _steps(a: Path, b: Path | None) -> list[Step]:
+def _steps(a: Path, b: Path | None) -> list[FilePair]:
     folders = [path for path in (a, b) if path is not None and path.is_dir()]
     if b is None:
         if not folders:
@@ -78,15 +78,15 @@ def _steps(a: Path, b: Path | None) -> list[Step]:
         return list(steps_between(a, b))
     if is_standard(a) and is_standard(b):
         raise ArgumentError("diff: both programs cannot come from the standard input")
-    return [Step("", a, b)]
+    return [FilePair("", a, b)]
 
 
-def _print_json(found: list[tuple[Step, ModuleDiff]], is_folder: bool) -> None:
+def _print_json(found: list[tuple[FilePair, ModuleDiff]], is_folder: bool) -> None:
     values = [{"first": str(step.a), "second": str(step.b), **one.to_json()} for step, one in found]
     print(json.dumps(values if is_folder else values[0], indent=2))
 
 
-def _print(found: list[tuple[Step, ModuleDiff]], is_folder: bool, details: bool) -> None:
+def _print(found: list[tuple[FilePair, ModuleDiff]], is_folder: bool, details: bool) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     differ = [(step, one) for step, one in found if not one.is_equal]
     for step, one in differ if is_folder else found:

@@ -15,6 +15,7 @@ from hlokit import __version__
 from hlokit.errors import HlokitError
 from hlokit.tools.cache import cache
 from hlokit.tools.check import check
+from hlokit.tools.compare import compare
 from hlokit.tools.compile import compile
 from hlokit.tools.convert import convert
 from hlokit.tools.diff import diff
@@ -23,6 +24,7 @@ from hlokit.tools.ops import ops
 from hlokit.tools.opt import opt
 from hlokit.tools.partition import partition
 from hlokit.tools.print import print_module
+from hlokit.tools.reduce import reduce
 from hlokit.tools.run import run
 from hlokit.tools.simulate import simulate
 from hlokit.tools.status import BAD, DONE, message_of, say, status_of
@@ -66,6 +68,8 @@ app.command(print_module, name="print")
 app.command(convert)
 app.command(opt)
 app.command(diff)
+app.command(compare)
+app.command(reduce)
 app.command(compile)
 app.command(partition)
 app.command(simulate)

@@ -5,24 +5,21 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import zlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
-from zipfile import BadZipFile
 
 import numpy as np
 from cyclopts import Parameter
 
 from hlokit.api import compile, evaluate, parse, verify
 from hlokit.errors import ArgumentError, UnsupportedError
+from hlokit.files.arrays import arrays_in, leaves_of, named_arrays, npz_of
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.hlo.values import is_sequence
 from hlokit.interpreter.nan_trap import nan_trap
 from hlokit.interpreter.process import StepHook
 from hlokit.interpreter.routes import Place
@@ -31,6 +28,7 @@ from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.executable import Executable
 from hlokit.stablehlo.lowering import UnknownSizes
 from hlokit.tools.files import content_of, is_standard, loaded, snapshot_in, write
+from hlokit.tools.inputs import arguments_for
 from hlokit.tools.job import Job, job, path_of
 from hlokit.types.shape import Shape
 
@@ -203,7 +201,7 @@ def _shown_after(module: HloModule, names: Sequence[str]) -> StepHook:
 
     def show(instruction: Instruction, values: tuple[Any, ...]) -> None:
         if instruction.name in wanted:
-            for part in _leaves(values[0]):
+            for part in leaves_of(values[0]):
                 print(f"{instruction.name} = {instruction.shape}\n{np.array2string(np.asarray(part), threshold=50)}")
 
     return show
@@ -223,19 +221,13 @@ def _shown(module: HloModule, result: Any) -> str:
     shapes = module.program_shape.result.leaves()
     return "\n".join(
         f"out{number} = {shape}" + (f"\n{np.array2string(leaf, threshold=50)}" if leaf is not None else "")
-        for number, (leaf, shape) in enumerate(zip(_leaves(result), shapes, strict=True))
+        for number, (leaf, shape) in enumerate(zip(leaves_of(result), shapes, strict=True))
     )
 
 
 def _save(path: Path, result: Any) -> None:
-    leaves = enumerate(_leaves(result))
-    arrays: dict[str, Any] = {f"out{i}": _storable(leaf) for i, leaf in leaves if leaf is not None}
-    content = BytesIO()
-    np.savez(content, allow_pickle=False, **arrays)
-    if is_standard(path) or path.suffix == ".npz":
-        write(path, content.getvalue())
-    else:
-        write(Path(f"{path}.npz"), content.getvalue())
+    content = npz_of(result)
+    write(path if is_standard(path) or path.suffix == ".npz" else Path(f"{path}.npz"), content)
 
 
 @contextmanager
@@ -280,7 +272,7 @@ def _one(file: Path, input: Path | None) -> HloModule:
     except UnknownSizes as error:
         if input is None:
             raise ArgumentError(f"{error} -- or give the arguments themselves: --input FILE.npz") from None
-        found = _named_arrays(_arrays_in(input), [name for name, _ in error.parameters])
+        found = named_arrays(arrays_in(content_of(input)), [name for name, _ in error.parameters])
         sizes = [array.shape for array in found]
         types = [written.dtype for _, written in error.parameters]
         return loaded(file, [Shape.array(t, s) for t, s in zip(types, sizes, strict=True)])
@@ -296,95 +288,12 @@ def _arguments_of_all(
 ) -> list[list[Any]]:
     """The arguments of each of these devices; `count`: how many devices there are in all."""
     if recorded is None:
-        return [_arguments(module, input, random, place.device) for place in own]
+        return [
+            arguments_for(module, None if input is None else path_of(input, place.device), random, place.device)
+            for place in own
+        ]
     if len(recorded.arguments) != count:
         raise ArgumentError(
             f"the snapshot has arguments of {len(recorded.arguments)} device(s), {count} run the program"
         )
     return [recorded.arguments[place.device] for place in own]
-
-
-def _arguments(module: HloModule, input: Path | None, random: int | None, device: int) -> list[Any]:
-    parameters = module.entry.parameters
-    if input is not None:
-        path = path_of(input, device)
-        try:
-            return arguments_from_arrays(module, _arrays_in(path))
-        except ArgumentError as error:
-            error.file = str(path)
-            raise
-    if random is not None:
-        if random < 0:
-            raise ArgumentError(f"--random {random}, expected a seed of at least 0")
-        generator = np.random.default_rng([random, device] if device else random)
-        return [_made_up(generator, p.shape) for p in parameters]
-    if parameters:
-        raise ArgumentError(
-            f"{module.name} takes {len(parameters)} argument(s): give --input FILE.npz or --random SEED"
-        )
-    return []
-
-
-def _arrays_in(path: Path) -> dict[str, _Array]:
-    """The arrays of an .npz; a .npy has one, arr_0. ArgumentError for what is neither."""
-    content = content_of(path)
-    if not content.startswith((b"PK", b"\x93NUMPY")):
-        raise ArgumentError("not an .npz of arrays")
-    try:
-        found: Any = np.load(BytesIO(content), allow_pickle=False)
-        return {"arr_0": found} if isinstance(found, np.ndarray) else dict(found)
-    except (BadZipFile, ValueError, TypeError, EOFError, MemoryError, NotImplementedError, zlib.error) as error:
-        raise ArgumentError(f"not an .npz of arrays: {error}") from None
-
-
-def arguments_from_arrays(module: HloModule, arrays: Mapping[str, _Array]) -> list[Any]:
-    """One argument per leaf of the parameters, found by name or number. ArgumentError if one is missing."""
-    parameters = module.entry.parameters
-    found = _named_arrays(arrays, [p.name for p in parameters])
-    return [_reinterpreted(array, p.shape) for array, p in zip(found, parameters, strict=True)]
-
-
-def _named_arrays(arrays: Mapping[str, _Array], names: Sequence[str]) -> list[_Array]:
-    """The arrays of parameters of these names, by name or by number."""
-    if not all(name in arrays for name in names):
-        stem = next((s for s in ("in", "arr_") if f"{s}0" in arrays), None)
-        if stem is None:
-            raise ArgumentError(f"it has {', '.join(arrays) or 'no arrays'}; the parameters are {', '.join(names)}")
-        names = [f"{stem}{i}" for i in range(len(names))]
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise ArgumentError(f"it lacks {', '.join(missing)}")
-    return [arrays[name] for name in names]
-
-
-def _reinterpreted(array: _Array, shape: Shape) -> _Array:
-    """Unsigned integers as the type of the parameter, where NumPy's files cannot hold that."""
-    if not shape.is_array or hasattr(np, shape.dtype.numpy.name) or array.dtype == shape.dtype.numpy:
-        return array
-    return array.view(shape.dtype.numpy) if array.dtype.itemsize == shape.dtype.numpy.itemsize else array
-
-
-def _storable(array: _Array) -> _Array:
-    return array if hasattr(np, array.dtype.name) else array.view(f"uint{array.dtype.itemsize * 8}")
-
-
-def _made_up(generator: np.random.Generator, shape: Shape) -> Any:
-    if shape.is_tuple:
-        return tuple(_made_up(generator, element) for element in shape.elements)
-    if not shape.is_array:
-        return None
-    if shape.dtype.is_floating or shape.dtype.is_complex:
-        values = generator.standard_normal(shape.dimensions)
-        if shape.dtype.is_complex:
-            values = values + 1j * generator.standard_normal(shape.dimensions)
-    else:
-        values = generator.integers(0, 2 if shape.dtype.bits < 4 or shape.dtype.kind == "pred" else 8, shape.dimensions)
-    return (
-        np.asarray(values)
-        .astype(np.float32 if shape.dtype.bits < 16 and shape.dtype.is_floating else shape.dtype.numpy)
-        .astype(shape.dtype.numpy)
-    )
-
-
-def _leaves(value: Any) -> list[_Array | None]:
-    return [leaf for part in value for leaf in _leaves(part)] if is_sequence(value) else [value]

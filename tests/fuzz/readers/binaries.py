@@ -84,7 +84,9 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 def _entries() -> list[bytes]:
     """Without the digest, which half of what is tried has right."""
     header = {"name": _KEY.name, "created": 1.0, "seconds": 0.5, "parts": _KEY.parts}
-    return [json.dumps(header).encode() + b"\n" + payload for payload in (b"", b"[2, 3]\nabcde", b"\x7fELF" + bytes(99))]
+    return [
+        json.dumps(header).encode() + b"\n" + payload for payload in (b"", b"[2, 3]\nabcde", b"\x7fELF" + bytes(99))
+    ]
 
 
 def _entry(data: bytes, other: bytes, random_: random.Random) -> bytes:

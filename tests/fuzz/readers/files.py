@@ -12,7 +12,15 @@ from hlokit.proto.module import hlo_proto
 from tests.fuzz.readers.fuzzer import Broken, Fuzzer, edited_bytes, sound
 
 _DATA = Path(__file__).parents[2] / "data/files"
-_OTHERS = (b"digraph G {\n}", b"BufferAssignment:\n", b"\x7fELF\2\1\1", b"PK\3\4", b"\x08\1\x12\3cpu", b"", b"#!/bin/sh\n")
+_OTHERS = (
+    b"digraph G {\n}",
+    b"BufferAssignment:\n",
+    b"\x7fELF\2\1\1",
+    b"PK\3\4",
+    b"\x08\1\x12\3cpu",
+    b"",
+    b"#!/bin/sh\n",
+)
 
 
 def _files() -> list[bytes]:

@@ -73,7 +73,9 @@ def test_names_cannot_add_to_the_text() -> None:
 
 
 def test_keys_and_names_of_attributes_cannot_add_to_the_text() -> None:
-    module = hk.parse('HloModule m, frontend_attributes={a="1"}\nENTRY e { x = f32[] parameter(0), statistics={visualizing_index=0,s=1} }')
+    module = hk.parse(
+        'HloModule m, frontend_attributes={a="1"}\nENTRY e { x = f32[] parameter(0), statistics={visualizing_index=0,s=1} }'
+    )
     proto = message_class("Module")()
     proto.ParseFromString(module_to_proto(module))
     proto.frontend_attributes.map.add(key='b/c\n"', value="2")
@@ -98,10 +100,10 @@ def test_accuracies_of_protos_print_as_those_of_texts() -> None:
 
 
 def test_a_channel_that_is_no_number() -> None:
-    text = '''func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+    text = """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
       %0 = "stablehlo.collective_permute"(%x) <{source_target_pairs = dense<[[0, 1]]> : tensor<1x2xi64>,
         channel_handle = #stablehlo.channel_handle<handle = [], type = 1>}> : (tensor<2xf32>) -> tensor<2xf32>
-      return %0 : tensor<2xf32> }'''
+      return %0 : tensor<2xf32> }"""
     with pytest.raises(ParseError, match="channel_handle is not an integer"):
         hk.parse(text)
 
@@ -276,11 +278,15 @@ def test_names_of_dumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert all(path.name.isascii() and path.read_text() == "content" for path in files)
 
 
-def test_printing_to_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_printing_to_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from hlokit.tools.print import print_module
 
     path = tmp_path / "m.hlo"
-    path.write_text(f"/*{' ' * 600}*/\n" 'HloModule m\nENTRY e { ROOT x = f32[] parameter(0), backend_config={"a":"\x1b[2J"} }')
+    path.write_text(
+        f'/*{" " * 600}*/\nHloModule m\nENTRY e {{ ROOT x = f32[] parameter(0), backend_config={{"a":"\x1b[2J"}} }}'
+    )
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     print_module(path)
     said = capsys.readouterr().out

@@ -36,7 +36,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Step:
+class FilePair:
     """Two files to compare, and what the comparison is called."""
 
     title: str
@@ -61,14 +61,14 @@ def stages_in(folder: Path) -> list[list[Stage]]:
     return [_without_copies(sorted(found[key], key=lambda s: s.turn)) for key in sorted(found)]
 
 
-def steps_within(folder: Path) -> Iterator[Step]:
+def steps_within(folder: Path) -> Iterator[FilePair]:
     """Each stage of each module with the next: what every pass did."""
     for stages in stages_in(folder):
         for before, after in pairwise(stages):
-            yield Step(after.title, before.path, after.path)
+            yield FilePair(after.title, before.path, after.path)
 
 
-def steps_between(first: Path, second: Path) -> Iterator[Step]:
+def steps_between(first: Path, second: Path) -> Iterator[FilePair]:
     """The stages of the same name of two runs. Modules correspond by name and order, stages by name and order.
 
     Raises ArgumentError where one run has a module that the other has not.
@@ -82,7 +82,7 @@ def steps_between(first: Path, second: Path) -> Iterator[Step]:
         others = _by_name(runs[1][key])
         for name, stage in _by_name(stages).items():
             if name in others:
-                yield Step(stage.title, stage.path, others[name].path)
+                yield FilePair(stage.title, stage.path, others[name].path)
 
 
 def _by_module(folder: Path) -> dict[tuple[str, int], list[Stage]]:

@@ -1,0 +1,1 @@
+"""Closeness: whether two results of a program are equal, or both right within what rounding may change."""

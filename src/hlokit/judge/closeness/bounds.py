@@ -1,0 +1,89 @@
+"""Bounds: how far an engine's value of one instruction may be from the reference's of the same operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.op import COMPOSED, ROUNDED, SUMMED, Rounding
+from hlokit.judge.closeness.equality import bits, info_of, is_array, is_nan
+
+
+def allowed(instruction: Instruction) -> Rounding:
+    """The error that its value may have: its op's, and that of a computation which it calls."""
+    op = instruction.op
+    if op.rounding is not None:
+        return op.rounding
+    if op.form == "control" and instruction.called:
+        return SUMMED
+    is_complex = any(o.shape.is_array and o.shape.dtype.is_complex for o in instruction.operands)
+    return COMPOSED if is_complex and not getattr(op, "exact_complex", True) else ROUNDED
+
+
+def computed_by(instruction: Instruction) -> Instruction:
+    """The instruction itself, or the one that made the tuple of which it is an element."""
+    while instruction.opcode == "get-tuple-element":
+        instruction = instruction.operands[0]
+    return instruction
+
+
+def difference(instruction: Instruction, ours: Any, theirs: Any, operands: list[Any]) -> str | None:
+    """The place where an engine's value of an instruction is not what it may be, or None.
+
+    ours       the reference's value, from `operands`, the values that the engine computed for the operands
+    theirs     the engine's value
+    """
+    source = computed_by(instruction)
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return f"the reference is {ours.dtype}{list(ours.shape)}, found {theirs.dtype}{list(theirs.shape)}"
+    element = instruction.shape.dtype
+    if not (element.is_floating or element.is_complex):
+        same = ours == theirs
+    elif source.opcode in ("bitcast-convert", "bitcast"):
+        same = (bits(ours) == bits(theirs)) | (is_nan(ours) & is_nan(theirs))
+    else:
+        same = _close(ours, theirs, *allowed(source)[:2], _magnitude(operands))
+    if np.all(same):
+        return None
+    index = tuple(int(i) for i in np.argwhere(~np.asarray(same))[0])
+    at = [str(o[index]) for o in _arrays(operands) if o.shape == ours.shape]
+    return f"found {theirs[index]}, the reference is {ours[index]}, at {list(index)}, of operands {at}"
+
+
+def _arrays(values: list[Any]) -> list[np.ndarray[Any, Any]]:
+    return [value for value in values if is_array(value)]
+
+
+def _magnitude(operands: list[Any]) -> float:
+    """The greatest finite magnitude among the operands."""
+    greatest = 0.0
+    for operand in _arrays(operands):
+        if operand.size and operand.dtype != bool:
+            wide: Any = np.abs(operand.astype(np.complex128 if operand.dtype.kind == "c" else np.float64))
+            wide = wide[np.isfinite(wide)]
+            greatest = max(greatest, float(wide.max(initial=0.0)))
+    return greatest
+
+
+def _close(ours: Any, theirs: Any, ulps: float, parts: float, magnitude: float) -> Any:
+    if ours.dtype.kind == "c":
+        whole = np.maximum(np.abs(ours), 0)
+        scale = np.where(np.isfinite(whole), whole, 0.0)
+        pairs = ((ours.real, theirs.real), (ours.imag, theirs.imag))
+        return np.logical_and(*(_near(a, b, ulps, parts, magnitude, scale) for a, b in pairs))
+    return _near(ours, theirs, ulps, parts, magnitude, 0.0)
+
+
+def _near(ours: Any, theirs: Any, ulps: float, parts: float, magnitude: float, scale: Any) -> Any:
+    """NaN with NaN, equal infinities, else within the tolerance; +0 and -0 are told apart where nothing is rounded."""
+    info = info_of(ours.dtype)
+    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    nan = np.isnan(a) & np.isnan(b)
+    if not ulps and not parts:
+        return nan | ((a == b) & (np.signbit(a) == np.signbit(b)))
+    size = np.maximum(np.abs(np.where(np.isfinite(a), a, 0)), scale)
+    room = float(info.eps) * (ulps * size + parts * min(magnitude, float(info.max))) + float(info.smallest_normal)
+    finite = np.isfinite(a) & np.isfinite(b)
+    return nan | (a == b) | (finite & (np.abs(a - b) <= room))

@@ -1,0 +1,233 @@
+"""Spread: how much the result of a program may vary, because each of its instructions may round otherwise.
+
+How much rounding matters is found by the reference itself: it runs a few times, each instruction's result off by a
+random part of what its op may be off, and what then varies may vary in an engine too, a few times as much. An element
+that is no number in one of these runs, or an integer that changes, is not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule
+from hlokit.hlo.values import is_sequence, valid_part
+from hlokit.interpreter import evaluate as interpreter
+from hlokit.interpreter.callee import Callee
+from hlokit.interpreter.order import evaluation_order
+from hlokit.interpreter.process import Process
+from hlokit.judge.closeness.bounds import allowed
+from hlokit.judge.closeness.equality import bits, differs, info_of, is_array, is_floating, is_nan, leaves, place
+from hlokit.ops.structure import Parameter
+
+_NAN_SIGNS = (1.0, -1.0, 0.0, 0.0)
+"""The signs that NaNs have in each run, which no rule tells: all the same, or any of both (0)."""
+_RUNS = len(_NAN_SIGNS)
+_MORE_RUNS = 12
+"""Runs more before a difference counts: in four runs one element in a million hardly moves."""
+_where: Any = np.where
+_ROOM = 30.0
+"""The result may be so many times the spread of the runs away from them."""
+
+
+def hangs_on_signs(ours: Any, theirs: Any, module: HloModule, inputs: Sequence[Any], seed: int) -> bool:
+    """Whether the reference's elements that ours differ from have other bits too, where NaNs have other signs."""
+    runs = [leaves(_perturbed(module, inputs, seed * _RUNS + k, nan, 0.0)) for k, nan in enumerate(_NAN_SIGNS)]
+    for number, (a, b) in enumerate(zip(leaves(ours), leaves(theirs), strict=True)):
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return False
+        others = [run[number] for run in runs]
+        if a.dtype.kind == "c" or any(o.shape != b.shape for o in others):
+            if differs((a,), (b,)):
+                return False
+            continue
+        steady: Any = np.all([(bits(o) == bits(b)) | (is_nan(o) & is_nan(b)) for o in others], axis=0)
+        if differs((_where(steady, a, b).astype(b.dtype),), (b,)):
+            return False
+    return True
+
+
+def near(ours: Any, theirs: Any, module: HloModule, inputs: Sequence[Any], seed: int) -> str | None:
+    runs = [leaves(_perturbed(module, inputs, seed * _RUNS + k, nan)) for k, nan in enumerate(_NAN_SIGNS)]
+    if _beyond(ours, theirs, module, runs) is None:
+        return None
+    runs += [leaves(_perturbed(module, inputs, (seed, k), 0.0)) for k in range(_MORE_RUNS)]
+    return _beyond(ours, theirs, module, runs)
+
+
+def _beyond(ours: Any, theirs: Any, module: HloModule, runs: Sequence[Sequence[Any]]) -> str | None:
+    """The place where ours is further from the reference's values than what the runs gave."""
+    loose = any(_takes_other_steps(i) for i in module.instructions())
+    for number, (a, b) in enumerate(zip(leaves(ours), leaves(theirs), strict=True)):
+        others = [run[number] for run in runs]
+        if any(o.shape != b.shape for o in others):
+            continue  # a size at run time varies
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return f"result {number} is {a.dtype}{list(a.shape)}, the reference's {b.dtype}{list(b.shape)}"
+        if a.dtype.kind == "c":
+            parts = [(x.real, x.imag) for x in (a, b, *others)]
+            scale = np.max([_where(np.isfinite(np.abs(x)), np.abs(x), 0) for x in (b, *others)], axis=0)
+            differ = np.logical_or(*(_far(p[0], p[1], p[2:], scale, loose) for p in zip(*parts, strict=True)))
+        else:
+            differ = _far(a, b, others, 0.0, loose)
+        if differ.any():
+            return f"{place(number, a, b, differ)}"
+    return None
+
+
+def _takes_other_steps(instruction: Instruction) -> bool:
+    """Also products of complex numbers and what is made of them: one part may be infinite or NaN."""
+    op, shape = instruction.op, instruction.shape
+    if op.rounding is not None and op.rounding.takes_other_steps:
+        return True
+    if op.opcode in ("dot", "ragged-dot"):
+        return shape.dtype.is_complex
+    return op.opcode in ("multiply", "divide", "power", "atan2") and shape.dtype.is_complex
+
+
+def _far(a: Any, b: Any, others: Sequence[Any], scale: Any, loose: bool) -> Any:
+    """Tells where a is further from b than the others are. `loose`: what is no number here or there is not compared."""
+    if not is_floating(a.dtype):
+        steady = np.all([bits(o) == bits(b) for o in others], axis=0) & (not loose)
+        return (bits(a) != bits(b)) & steady
+    info = info_of(a.dtype)
+    wide = [x.astype(np.float64) for x in (a, b, *others)]
+    with np.errstate(all="ignore"):
+        steady = np.all([np.isfinite(w) for w in wide[1:]], axis=0)
+        spread = np.max([np.abs(w - wide[1]) for w in wide[2:]], axis=0)
+        size = np.maximum(np.abs(wide[1]), scale)
+        room = _ROOM * spread + 4 * float(info.eps) * size + 4 * float(info.smallest_normal)
+        beyond = size + room >= float(info.max)  # may overflow
+        far = ~(np.abs(wide[0] - wide[1]) <= room) & ~beyond
+        # what is no number in all runs is none here, either
+        alike = [(np.isnan(w) & np.isnan(wide[1])) | (w == wide[1]) for w in wide[2:]]
+        same = np.all(alike, axis=0) & ~np.isfinite(wide[1])
+        other = ~((np.isnan(wide[0]) & np.isnan(wide[1])) | (wide[0] == wide[1]))
+    if loose:
+        return steady & np.isfinite(wide[0]) & far
+    result: Any = _where(steady, far, same & other & np.isnan(wide[1]) & np.isfinite(wide[0]))
+    return result
+
+
+def _perturbed(
+    module: HloModule, inputs: Sequence[Any], seed: int | tuple[int, int], nan_sign: float, rounding: float = 1.0
+) -> Any:
+    """The entry's value where every instruction's result is off by `rounding` times what its op may be off, in what it
+    calls too."""
+    with np.errstate(all="ignore"):
+        noise = _Noise(np.random.default_rng(seed), nan_sign, rounding)
+        return _valid(_Perturbed(noise).value_of(module.entry, inputs))
+
+
+class _Noise(NamedTuple):
+    source: np.random.Generator
+    nan_sign: float
+    rounding: float
+
+    def nans(self, like: Any) -> Any:
+        sign = self.nan_sign or _where(self.source.random(like.shape) < 0.5, -1.0, 1.0)
+        return np.copysign(np.nan, np.broadcast_to(sign, like.shape))
+
+
+class _Perturbed(Process):
+    def __init__(self, noise: _Noise) -> None:
+        super().__init__()
+        self.noise = noise
+
+    def callee(self, computation: Computation) -> Callee:
+        return _PerturbedCallee(self, computation)
+
+    def value_of(self, computation: Computation, arguments: Sequence[Any]) -> Any:
+        values: dict[Instruction, Any] = {}
+        for instruction in evaluation_order(computation):
+            if isinstance(instruction.op, Parameter):
+                given = arguments[instruction.op.number]
+                values[instruction] = interpreter._as_declared(instruction.shape, given)  # pyright: ignore[reportPrivateUsage]
+                continue
+            operands = [values[o] for o in instruction.operands]
+            value = interpreter.run_instruction(self, instruction, operands)
+            values[instruction] = _off(value, instruction, operands, self.noise)
+        return values[computation.root]
+
+
+class _PerturbedCallee(Callee):
+    def __call__(self, *values: Any) -> Any:
+        assert isinstance(self.process, _Perturbed)
+        return self.process.value_of(self.computation, values)
+
+    def of_each(self, instruction: Instruction, operands: list[Any]) -> Any:
+        assert isinstance(self.process, _Perturbed)
+        value: Any = super().of_each(instruction, operands)
+        value = value if is_sequence(value) else np.asarray(value)
+        return _off(value, instruction, operands, self.process.noise)
+
+
+def _valid(value: Any) -> Any:
+    """The valid part of a value at run time, tokens as None."""
+    value = valid_part(value)
+    if is_sequence(value):
+        return tuple([_valid(part) for part in value])
+    return value if is_array(value) else None
+
+
+def _off(value: Any, instruction: Instruction, operands: Sequence[Any], noise: _Noise) -> Any:
+    rounding = instruction.op.rounding
+    if rounding is None:
+        return value
+    if is_sequence(value):
+        return tuple([_off(part, instruction, operands, noise) for part in value])
+    if not is_array(value):
+        return value
+    opcode = instruction.opcode
+    if value.dtype.kind == "c":
+        found, parts = np.empty_like(value), (value.real, value.imag)
+        scale = np.abs(value) * (_of_exponent(operands) if opcode == "power" else 1.0)
+        alike = [o for o in operands if is_array(o) and o.shape == value.shape]
+        cancels = np.all([(o.real != 0) & (o.imag != 0) for o in alike] or [False], axis=0)
+        found.real, found.imag = (_moved(p, instruction, operands, scale, cancels, noise) for p in parts)
+    elif is_floating(value.dtype):
+        found = _moved(value, instruction, operands, 0.0, False, noise)
+    else:
+        return value
+    overflows = rounding.takes_other_steps and noise.nan_sign < 0 and noise.rounding
+    if overflows:  # what overflowed may be anything, the other part too
+        found[~np.isfinite(value)] = complex(np.nan, np.nan) if value.dtype.kind == "c" else np.nan
+    return found
+
+
+def _moved(
+    value: Any, instruction: Instruction, operands: Sequence[Any], scale: Any, cancels: Any, noise: _Noise
+) -> Any:
+    """`scale`: the error is a part of it, besides the value. `cancels`: where zero is what rounding left of others."""
+    ulps, parts, _ = allowed(instruction)
+    info = info_of(value.dtype)
+    wide = value.astype(np.float64)
+    size = np.maximum(np.abs(wide), _where(np.isfinite(scale), scale, 0))
+    room = float(info.eps) * ((ulps + 1) / 4 * size + parts / 16 * min(_greatest(operands), float(info.max))) + (
+        float(info.smallest_normal) if ulps else 0
+    )
+    uniform: Any = noise.source.uniform
+    off = wide + uniform(-1, 1, value.shape) * room * noise.rounding
+    moved = _where(np.isfinite(wide) & ((wide != 0) | bool(parts) | (cancels & bool(ulps))), off, wide)
+    signless = np.isnan(wide) | (value.dtype.name.startswith("float4") & (wide == 0))  # the zero of a NaN
+    return _where(signless, noise.nans(wide), moved).astype(value.dtype)
+
+
+def _of_exponent(operands: Sequence[Any]) -> Any:
+    """The error that exp(w log z) makes of its rounding, in units of the result's: the exponent is rounded as f64."""
+    z, w = (o.astype(np.complex128) for o in operands)
+    eps = float(np.finfo(operands[0].dtype).eps)
+    return 1.0 + np.abs(w * np.log(z)) * float(np.finfo(np.float64).eps) / eps
+
+
+def _greatest(operands: Sequence[Any]) -> float:
+    greatest = 0.0
+    for operand in leaves(tuple(operands)):
+        if is_array(operand) and operand.size and operand.dtype.kind not in "biu":
+            wide = np.abs(operand.astype(np.complex128 if operand.dtype.kind == "c" else np.float64))
+            greatest = max(greatest, float(np.max(wide, initial=0.0, where=np.isfinite(wide))))
+    return greatest

@@ -1,0 +1,218 @@
+"""Comparing engines: outcomes, and a verdict on each by the reference and its rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from hlokit.devices.evaluate import evaluate
+from hlokit.errors import ArgumentError, HlokitError
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule, check_is_module
+from hlokit.hlo.op import OPS
+from hlokit.interpreter import evaluate as interpreter
+from hlokit.interpreter.arguments import arguments_of
+from hlokit.interpreter.process import Process
+from hlokit.judge.closeness.bounds import computed_by, difference
+from hlokit.judge.closeness.equality import differs, leaves
+from hlokit.judge.closeness.spread import near
+from hlokit.judge.engines.engine import Engine, engine_of
+from hlokit.judge.engines.outcome import Outcome
+from hlokit.passes.pipeline import DEFAULT, optimize
+from hlokit.rules import rules, selected
+
+Verdict = Literal["equal", "allowed", "wrong", "undecided", "failed", "unsupported"]
+
+EXACT = ("passes", "strict")
+"""Engines that promise the reference's bits."""
+_HIDDEN = ("parameter", "constant")
+_RULES = 3
+"""Rules that a judgement names."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on an engine's result, and the reasons.
+
+    verdict      "equal": the reference's bits, NaNs' aside; "allowed": other bits, no further off than rounding may
+                 change them; "wrong"; "undecided": the whole is further off than rounding makes likely, and each
+                 instruction by itself is right; "failed": an error, a crash, or no result in time; "unsupported"
+    message      where it differs, or what the engine said
+    instruction  the first instruction whose value is wrong for the operands that it had there, if one was found
+    rules        labels of the rules that say what its value is
+    guilty       the pass after which the result is another, of the engine "passes"
+    """
+
+    engine: str
+    outcome: Outcome
+    verdict: Verdict
+    message: str = ""
+    instruction: str = ""
+    rules: tuple[str, ...] = ()
+    guilty: str = ""
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether it is a difference that no rule allows."""
+        return self.verdict in ("wrong", "undecided", "failed")
+
+    def __str__(self) -> str:
+        lines = [f"{self.engine}: {self.verdict}" + (f": {self.message}" if self.message else "")]
+        if self.instruction:
+            lines.append(f"  first wrong value: {self.instruction}")
+        if self.guilty:
+            lines.append(f"  made by the pass {self.guilty}")
+        lines += [f"  {label}: {rules()[label].text}" for label in self.rules]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of `hk.compare_engines`: the reference's value and a judgement of each engine.
+
+    `is_equal`: no engine's result is wrong, undecided or missing.
+    """
+
+    module: HloModule
+    arguments: tuple[Any, ...]
+    expected: Any
+    judgements: tuple[Judgement, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        return not any(judgement.is_finding for judgement in self.judgements)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.judgements))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The judgements as values that `json.dumps` takes."""
+        return [
+            {
+                "engine": j.engine, "verdict": j.verdict, "message": j.message, "seconds": round(j.outcome.seconds, 4),
+                "instruction": j.instruction, "rules": list(j.rules), "pass": j.guilty,
+            }
+            for j in self.judgements
+        ]  # fmt: skip
+
+
+def compare_engines(
+    module: HloModule,
+    arguments: Sequence[Any],
+    engines: Sequence[str | Engine] = ("passes", "compiled", "strict"),
+    *,
+    seconds: float = 60.0,
+    memory: int = 0,
+    bisect: bool = True,
+) -> Comparison:
+    """Runs a program on engines and judges their results: see `hk.compare_engines`."""
+    check_is_module(module)
+    if not engines:
+        raise ArgumentError("compare_engines: no engines to compare with the reference")
+    arguments = arguments_of(module, arguments)
+    expected = evaluate(module, *arguments)
+    with ExitStack() as stack:
+        opened = [e if isinstance(e, Engine) else stack.enter_context(engine_of(e, seconds, memory)) for e in engines]
+        judge = _Judge(module, arguments, expected, bisect)
+        judgements = tuple([judge.of(engine) for engine in opened])
+    return Comparison(module, tuple(arguments), expected, judgements)
+
+
+class _Judge:
+    def __init__(self, module: HloModule, arguments: Sequence[Any], expected: Any, bisect: bool) -> None:
+        self.module, self.arguments, self.expected = module, arguments, expected
+        self.bisect = bisect
+
+    def of(self, engine: Engine) -> Judgement:
+        outcome = engine.run(self.module, self.arguments)
+        if outcome.status != "ok":
+            verdict: Verdict = "unsupported" if outcome.status == "unsupported" else "failed"
+            return Judgement(engine.name, outcome, verdict, str(outcome))
+        found = _found(outcome.leaves, self.expected)
+        if found is None:
+            return Judgement(engine.name, outcome, "equal")
+        if engine.name not in EXACT and self._is_near(outcome):
+            return Judgement(engine.name, outcome, "allowed", f"{found}: no more than rounding may change it")
+        guilty = self._guilty_pass() if engine.name == "passes" and self.bisect else ""
+        instruction, what = self._first_wrong(engine) if self.bisect and not guilty else (None, "")
+        if instruction is not None:
+            message = f"{found}; {what}"
+            return Judgement(engine.name, outcome, "wrong", message, str(instruction), _rules_of(instruction))
+        verdict = "wrong" if engine.name in EXACT else "undecided"
+        return Judgement(engine.name, outcome, verdict, found, guilty=guilty)
+
+    def _is_near(self, outcome: Outcome) -> bool:
+        arrays = leaves(self.expected)
+        if [a.dtype for a in arrays] != [a.dtype for a in outcome.leaves]:
+            return False
+        return near(outcome.leaves, tuple(arrays), self.module, self.arguments, 0) is None
+
+    def _first_wrong(self, engine: Engine) -> tuple[Instruction | None, str]:
+        """The first instruction of the entry whose value on the engine is not the reference's of the operands that the
+        engine computed. The engine runs the program with all these values as results, so errors do not add up."""
+        shown = self.module.clone()
+        kept = _with_all_values(shown)
+        outcome = engine.run(shown, self.arguments) if kept else None
+        if outcome is None or outcome.status != "ok":
+            return None, ""
+        values: dict[Instruction, Any] = dict(zip(shown.entry.parameters, self.arguments, strict=True))
+        given = dict(zip(kept, outcome.leaves, strict=True))
+        process = Process()
+        with np.errstate(all="ignore"):
+            for instruction in shown.entry.post_order():
+                if instruction.opcode == "parameter" or instruction is shown.entry.root:
+                    continue
+                operands = [values[o] for o in instruction.operands]
+                ours = values[instruction] = interpreter.run_instruction(process, instruction, operands)
+                if instruction in given:
+                    made_by = computed_by(instruction)
+                    what = difference(instruction, ours, given[instruction], [values[o] for o in made_by.operands])
+                    if what is not None:
+                        return instruction, what
+                    values[instruction] = given[instruction]
+        return None, ""
+
+    def _guilty_pass(self) -> str:
+        """The first pass of the default pipeline after which the reference gives another result."""
+        found: list[str] = []
+
+        def observe(name: str, now: HloModule) -> None:
+            if not found and _found(tuple(leaves(evaluate(now, *self.arguments))), self.expected) is not None:
+                found.append(name)
+
+        try:
+            optimize(self.module, DEFAULT, observe=observe)
+        except HlokitError:
+            return ""
+        return found[0] if found else ""
+
+
+def _found(ours: tuple[Any, ...], expected: Any) -> str | None:
+    arrays = leaves(expected)
+    if len(ours) != len(arrays):
+        return f"{len(ours)} results, the reference has {len(arrays)}"
+    return differs(ours, tuple(arrays))
+
+
+def _with_all_values(module: HloModule) -> list[Instruction]:
+    """Makes the entry return every array of its instructions, but parameters and constants; gives them in order."""
+    entry = module.entry
+    kept = [
+        i for i in entry.post_order()
+        if i.shape.is_array and not any(i.shape.dynamic) and i.opcode not in _HIDDEN
+    ]  # fmt: skip
+    if kept:
+        module.parameter_layouts = module.result_layout = None
+        module.input_output_alias, module.buffer_donor = [], []
+        entry.set_root(entry.add(OPS["tuple"](), kept))
+    return kept
+
+
+def _rules_of(instruction: Instruction) -> tuple[str, ...]:
+    """Labels of the first rules that say what values the instruction's op gives."""
+    cards = " ".join(vars(c).get("rules", "") for c in type(computed_by(instruction).op).__mro__)
+    return tuple([rule.label for rule in selected(cards) if rule.kind in "VEI"][:_RULES])

@@ -1,0 +1,1 @@
+"""Engines: whatever runs a program on arguments, each in a process of its own."""

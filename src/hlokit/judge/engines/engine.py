@@ -1,0 +1,249 @@
+"""Engine: runs programs in processes of its own, under limits; a crash or a hang is an outcome."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hlokit.errors import ArgumentError, HlokitError
+from hlokit.files.arrays import arrays_in, npz_of, reinterpreted
+from hlokit.hlo.module import HloModule
+from hlokit.judge.engines.outcome import Outcome
+from hlokit.proto.module import module_to_proto
+
+OWN = ("reference", "passes", "compiled", "compiled-1", "strict")
+"""hlokit's engines: the reference, also after the passes; machine code on all threads and on one; strict code."""
+
+_START = 120.0
+"""Seconds that a process may take until it is ready."""
+_MOST_OUTPUT = 1 << 32
+"""Bytes of a result that are read."""
+
+
+class Engine:
+    """Runs one module after another. `close` ends its process; `with` does.
+
+    name      as the user wrote it
+    seconds   a run may take; then the process is ended and the outcome is a timeout
+    memory    bytes of address space that the process may take; 0: as much as it wants
+    """
+
+    def __init__(self, name: str, seconds: float = 60.0, memory: int = 0) -> None:
+        self.name, self.seconds, self.memory = name, seconds, memory
+        self.folder = Path(tempfile.mkdtemp(prefix="hlokit-engine-"))
+
+    def run(self, module: HloModule, arguments: Sequence[Any]) -> Outcome:
+        """The outcome of running the module's entry on these arguments."""
+        source, target, program = (self.folder / name for name in ("in.npz", "out.npz", "program.hlo.pb"))
+        target.unlink(missing_ok=True)
+        program.write_bytes(module_to_proto(module))
+        source.write_bytes(npz_of(tuple(arguments), "in"))
+        start = time.monotonic()
+        outcome = self._run(module, program, source, target)
+        seconds = time.monotonic() - start
+        if outcome.status != "ok":
+            return Outcome(outcome.status, (), outcome.message, seconds)
+        try:
+            return Outcome("ok", _leaves(module, target), "", seconds)
+        except (OSError, HlokitError) as error:
+            return Outcome("error", (), f"its result cannot be read: {error}", seconds)
+
+    def _run(self, module: HloModule, program: Path, source: Path, target: Path) -> Outcome:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class WorkerEngine(Engine):
+    """An engine whose process takes one program after another, and is started again when it has ended."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], seconds: float, memory: int, flags: str = "", shapes: bool = False
+    ) -> None:
+        super().__init__(name, seconds, memory)
+        self.command, self.flags, self.shapes = list(command), flags, shapes
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def _run(self, module: HloModule, program: Path, source: Path, target: Path) -> Outcome:
+        if self.child is None or self.child.poll() is not None:
+            self.child = self._started()
+            ready = self._answer(self.child, max(self.seconds, _START))
+            if ready.status != "ok":
+                return ready
+        child = self.child
+        job: list[Any] = [str(program), str(source), str(target)]
+        if self.shapes:
+            parameters = [p.shape for p in module.entry.parameters]
+            if not all(s.is_array for s in parameters):
+                return Outcome("unsupported", (), "arguments that are tuples or tokens")
+            job.append([(s.dtype.name, s.dimensions) for s in parameters])
+        assert child.stdin is not None
+        try:
+            child.stdin.write(json.dumps(job).encode() + b"\n")
+            child.stdin.flush()
+        except BrokenPipeError:
+            return self._ended(child)
+        return self._answer(child, self.seconds)
+
+    def _answer(self, child: subprocess.Popen[bytes], seconds: float) -> Outcome:
+        """The next answer: that it is ready, or what came of a run."""
+        line = _line_within(child, seconds)
+        if line is None:
+            self._stop()
+            return Outcome("timeout", (), f"no result within {seconds:g} s")
+        if not line:
+            return self._ended(child)
+        status, message = json.loads(line)
+        return Outcome(status, (), message)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        flags = " ".join(filter(None, (os.environ.get("XLA_FLAGS", ""), self.flags)))
+        environment = {**os.environ, "XLA_FLAGS": flags}
+        with (self.folder / "stderr").open("wb") as errors:
+            return subprocess.Popen(
+                [*self.command, str(self.memory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                env=environment, start_new_session=True,
+            )  # fmt: skip
+
+    def _ended(self, child: subprocess.Popen[bytes]) -> Outcome:
+        code = child.wait()
+        said = (self.folder / "stderr").read_text(errors="replace").strip().splitlines()
+        self.child = None
+        return Outcome("crash", (), "; ".join(filter(None, (_end_of(code), said[-1][:300] if said else ""))))
+
+    def _stop(self) -> None:
+        if self.child is not None:
+            _kill(self.child)
+            self.child = None
+
+    def close(self) -> None:
+        self._stop()
+        super().close()
+
+
+class CommandEngine(Engine):
+    """A command of the user's for each run, without a shell: `{hlo}`, `{inputs}` and `{outputs}` in it are the names of
+    the program (a HloProto), of an .npz with in0, in1, ..., and of the .npz that it is to write, with out0, out1, ...
+    Without `{hlo}` the program's name is its last argument."""
+
+    def __init__(self, command: str, seconds: float = 60.0, memory: int = 0) -> None:
+        super().__init__(command, seconds, memory)
+        self.words = shlex.split(command)
+        if not self.words or shutil.which(self.words[0]) is None:
+            raise ArgumentError(f"there is no command {self.words[0] if self.words else ''!r}")
+
+    def _run(self, module: HloModule, program: Path, source: Path, target: Path) -> Outcome:
+        child, seconds = _ran(self.words, program, source, target, self.seconds)
+        if seconds is None:
+            return Outcome("timeout", (), f"no result within {self.seconds:g} s")
+        if child < 0:
+            return Outcome("crash", (), _end_of(child))
+        return Outcome("ok") if child == 0 else Outcome("error", (), _end_of(child))
+
+
+def _ran(words: Sequence[str], program: Path, source: Path, target: Path, limit: float) -> tuple[int, float | None]:
+    """The exit status of a command, and the seconds that it took, None if it was ended at the limit."""
+    places = {"{hlo}": program, "{inputs}": source, "{outputs}": target}
+    command = [_filled(word, places) for word in words]
+    if not any("{hlo}" in word for word in words):
+        command.append(str(program))
+    start = time.monotonic()
+    null = subprocess.DEVNULL
+    child = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
+    try:
+        return child.wait(limit), time.monotonic() - start
+    except subprocess.TimeoutExpired:
+        _kill(child)
+        return -9, None
+
+
+def _filled(word: str, places: dict[str, Path]) -> str:
+    for name, path in places.items():
+        word = word.replace(name, str(path))
+    return word
+
+
+def engine_of(spec: str, seconds: float = 60.0, memory: int = 0) -> Engine:
+    """The engine that a name stands for.
+
+    reference, passes, compiled, compiled-1, strict   hlokit's
+    jaxlib                          XLA's CPU client of this Python's jaxlib
+    jaxlib@PYTHON                   of another Python's
+    jaxlib:FLAGS, jaxlib@PYTHON:FLAGS   with these XLA_FLAGS
+    pjrt/NAME, pjrt/NAME@PYTHON     a PJRT plugin that jax knows by this name
+
+    Raises ArgumentError for other names, and for a Python that is not there.
+    """
+    if spec in OWN:
+        command = [sys.executable, "-m", "hlokit.judge.engines.worker", spec]
+        return WorkerEngine(spec, command, seconds, memory)
+    head, _, flags = spec.partition(":")
+    kind, _, python = head.partition("@")
+    platform = "cpu" if kind == "jaxlib" else kind.removeprefix("pjrt/") if kind.startswith("pjrt/") else ""
+    if not platform:
+        raise ArgumentError(
+            f"there is no engine {spec!r}: choose of {', '.join(OWN)}, jaxlib[@PYTHON][:FLAGS], pjrt/NAME[@PYTHON]"
+        )
+    python = python or sys.executable
+    if shutil.which(python) is None:
+        raise ArgumentError(f"engine {spec}: there is no Python {python}")
+    worker = Path(__file__).with_name("jaxlib_worker.py")
+    return WorkerEngine(spec, [python, str(worker), platform], seconds, memory, flags, shapes=True)
+
+
+def _leaves(module: HloModule, target: Path) -> tuple[np.ndarray[Any, Any], ...]:
+    """The arrays of a result, of the types that the module says."""
+    if target.stat().st_size > _MOST_OUTPUT:
+        raise ArgumentError(f"it has {target.stat().st_size:,} bytes")
+    arrays = arrays_in(target.read_bytes())
+    shapes = [s for s in module.entry.root.shape.leaves() if s.is_array]
+    missing = [i for i in range(len(shapes)) if f"out{i}" not in arrays]
+    if missing:
+        raise ArgumentError(f"it lacks out{missing[0]}")
+    return tuple(reinterpreted(arrays[f"out{i}"], shape) for i, shape in enumerate(shapes))
+
+
+def _line_within(child: subprocess.Popen[bytes], seconds: float) -> bytes | None:
+    """The next line that it writes; b"" if it ended; None if that takes longer."""
+    assert child.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ)
+        return child.stdout.readline() if selector.select(seconds) else None
+
+
+def _end_of(code: int) -> str:
+    if code >= 0:
+        return f"exit status {code}"
+    try:
+        return f"ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"ended by signal {-code}"
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """Ends the process and what it started."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        child.kill()
+    child.wait()

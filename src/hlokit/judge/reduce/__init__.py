@@ -1,0 +1,1 @@
+"""Reducing a program to the least that still shows a fault."""

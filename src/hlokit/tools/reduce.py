@@ -1,0 +1,236 @@
+"""hlokit reduce: the least program that still shows a fault."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hlokit.api import reduce_module, verify
+from hlokit.errors import ArgumentError, HlokitError
+from hlokit.files.arrays import npz_of
+from hlokit.hlo.computation import counted
+from hlokit.hlo.module import HloModule
+from hlokit.judge.closeness.equality import differs, is_nan
+from hlokit.judge.closeness.spread import near
+from hlokit.judge.engines.engine import Engine, engine_of
+from hlokit.judge.reduce.search import Step
+from hlokit.tools.files import loaded, write
+from hlokit.tools.inputs import arguments_for
+from hlokit.tools.status import DONE
+
+_SCRIPT = '''"""Shows the fault again: {what}"""
+
+import numpy as np
+
+import hlokit as hk
+
+module = hk.load({program!r})
+arrays = np.load({arguments!r})
+arguments = []
+for i, parameter in enumerate(module.entry.parameters):
+    array, wanted = arrays[f"in{{i}}"], parameter.shape.dtype.numpy
+    arguments.append(array if array.dtype == wanted else array.view(wanted))
+print(hk.compare_engines(module, *arguments, engines={engines!r}))
+'''
+
+
+def reduce(
+    file: Path,
+    *,
+    check: str | None = None,
+    mismatch: tuple[str, str] | None = None,
+    crash: str | None = None,
+    nan: str | None = None,
+    slow: tuple[str, str, float] | None = None,
+    input: Path | None = None,
+    random: int = 0,
+    output: Path | None = None,
+    log: Path | None = None,
+    time_limit: float | None = None,
+    timeout: float = 60.0,
+) -> int:
+    """Makes a program as small as it can be while it shows a fault.
+
+    Writes three files: OUTPUT (by default FILE with .reduced.hlo), an .npz with its arguments as in0, in1, ..., and a
+    Python script that shows the fault again. The input is never overwritten.
+
+    Parameters
+    ----------
+    file:
+        a program in any kind of file that hlokit reads, which shows the fault.
+    check:
+        a command, run without a shell, that ends with status 0 if a program shows the fault. {hlo} in it is the name of
+        the program as HLO text, {inputs} of an .npz with its arguments; without {hlo} the name is its last argument.
+    mismatch:
+        the fault: the two engines (as `hlokit compare` names them) differ by more than rounding may change.
+    crash:
+        the fault: this engine's process ends, or takes longer than --timeout.
+    nan:
+        the fault: this engine's result has a NaN.
+    slow:
+        the fault: the first engine takes longer than the second by this ratio.
+    input:
+        an .npz with the arguments, by the names of the parameters or as arr_0, arr_1, ...
+    random:
+        the seed of random arguments, if there is no input.
+    output:
+        where to write the program.
+    log:
+        a folder for every step, from which the reduction goes on if it was ended.
+    time_limit:
+        seconds after which the least program so far is written.
+    timeout:
+        seconds that a run, or the command, may take.
+    """
+    output = output if output is not None else file.with_name(f"{file.stem}.reduced.hlo")
+    if output.resolve() == file.resolve():
+        raise ArgumentError(f"reduce: {output} is the program itself, which is not overwritten")
+    if timeout <= 0:
+        raise ArgumentError("reduce: --timeout takes seconds above 0")
+    faults = {"check": check, "mismatch": mismatch, "crash": crash, "nan": nan, "slow": slow}
+    given = [name for name, value in faults.items() if value is not None]
+    if len(given) != 1:
+        raise ArgumentError("reduce: give one fault: --check, --mismatch, --crash, --nan or --slow")
+    module, arguments = _start(file, input, random, log)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hlokit-reduce-")))
+        is_bad, engines = _fault(faults, folder, timeout, stack)
+        note = _Log(log)
+        found = reduce_module(module, is_bad, arguments, time_limit=time_limit, on_step=note)
+    write(output, found.module.to_text("short_parsable").encode())
+    inputs, script = output.with_suffix(".npz"), output.with_suffix(".py")
+    write(inputs, npz_of(tuple(found.arguments or ()), "in"))
+    what = f"--{given[0]} {faults[given[0]]}"
+    names = {"program": str(output), "arguments": str(inputs), "engines": engines or ["passes", "compiled", "strict"]}
+    write(script, _SCRIPT.format(what=what, **names).encode())
+    size = sum(len(c) for c in found.module.all_computations)
+    end = "" if found.is_complete else "; the time limit ended the search"
+    print(f"{output}: {counted(size, 'instruction')} after {found.tries:,} tries{end}; {inputs}, {script}")
+    return DONE
+
+
+def _start(file: Path, input: Path | None, random: int, log: Path | None) -> tuple[HloModule, list[Any]]:
+    """The program and its arguments: those of the last step, if the log has one."""
+    steps = sorted(log.glob("[0-9]*.hlo")) if log is not None and log.is_dir() else []
+    if steps:
+        module = loaded(steps[-1])
+        return module, arguments_for(module, steps[-1].with_suffix(".npz"), None)
+    module = loaded(file)
+    verify(module)
+    return module, arguments_for(module, input, None if input is not None else random)
+
+
+class _Log:
+    """Writes each step to a folder, and a line for it on standard error."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.number = 0
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.number = len(list(folder.glob("[0-9]*.hlo")))
+
+    def __call__(self, step: Step, module: HloModule, arguments: list[Any] | None) -> None:
+        self.number += 1
+        print(f"{step.size:6,} instructions  {step.edit}, {counted(step.places, 'place')}", file=sys.stderr)
+        if self.folder is not None:
+            path = self.folder / f"{self.number:05}.hlo"
+            path.with_suffix(".npz").write_bytes(npz_of(tuple(arguments or ()), "in"))
+            path.write_text(module.to_text("short_parsable"))
+
+
+def _fault(
+    faults: dict[str, Any], folder: Path, timeout: float, stack: ExitStack
+) -> tuple[Callable[..., bool], list[str]]:
+    """The check of a program, and the engines that it runs."""
+
+    def engine(name: str) -> Engine:
+        return stack.enter_context(engine_of(name, timeout))
+
+    if faults["check"] is not None:
+        return _Command(faults["check"], folder, timeout), []
+    if faults["mismatch"] is not None:
+        names = list(faults["mismatch"])
+        return _Mismatch(*map(engine, names)), names
+    if faults["crash"] is not None:
+        return partial(_crashes, engine(faults["crash"])), [faults["crash"]]
+    if faults["nan"] is not None:
+        return partial(_gives_nan, engine(faults["nan"])), [faults["nan"]]
+    first, second, ratio = faults["slow"]
+    return _Slow(engine(first), engine(second), ratio), [first, second]
+
+
+def _crashes(engine: Engine, module: HloModule, *arguments: Any) -> bool:
+    return engine.run(module, arguments).status in ("crash", "timeout")
+
+
+def _gives_nan(engine: Engine, module: HloModule, *arguments: Any) -> bool:
+    return any(np.any(is_nan(leaf)) for leaf in engine.run(module, arguments).leaves)
+
+
+class _Command:
+    """Runs a command on a program; status 0 means that it shows the fault."""
+
+    def __init__(self, command: str, folder: Path, timeout: float) -> None:
+        self.words, self.folder, self.timeout = shlex.split(command), folder, timeout
+        if not self.words or shutil.which(self.words[0]) is None:
+            raise ArgumentError(f"reduce --check: there is no command {self.words[0] if self.words else ''!r}")
+
+    def __call__(self, module: HloModule, *arguments: Any) -> bool:
+        program, inputs = self.folder / "program.hlo", self.folder / "in.npz"
+        program.write_text(module.to_text("short_parsable"))
+        inputs.write_bytes(npz_of(arguments, "in"))
+        words = [word.replace("{hlo}", str(program)).replace("{inputs}", str(inputs)) for word in self.words]
+        if not any("{hlo}" in word for word in self.words):
+            words.append(str(program))
+        null = subprocess.DEVNULL
+        try:
+            done = subprocess.run(words, stdin=null, stdout=null, stderr=null, timeout=self.timeout, check=False)
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0
+
+
+class _Mismatch:
+    """Two engines give results that differ by more than rounding may change."""
+
+    def __init__(self, first: Engine, second: Engine) -> None:
+        self.first, self.second = first, second
+
+    def __call__(self, module: HloModule, *arguments: Any) -> bool:
+        one, other = (engine.run(module, arguments) for engine in (self.first, self.second))
+        if one.status != "ok" or other.status != "ok" or differs(one.leaves, other.leaves) is None:
+            return False
+        try:
+            return near(one.leaves, other.leaves, module, arguments, 0) is not None
+        except HlokitError:
+            return False
+
+
+class _Slow:
+    """An engine takes longer than another, by a ratio: the shorter of two runs of each."""
+
+    def __init__(self, first: Engine, second: Engine, ratio: float) -> None:
+        self.first, self.second, self.ratio = first, second, ratio
+
+    def __call__(self, module: HloModule, *arguments: Any) -> bool:
+        engines = self.first, self.second
+        first, second = (min(self._seconds(engine, module, arguments) for _ in range(2)) for engine in engines)
+        return second > 0 and first > self.ratio * second
+
+    @staticmethod
+    def _seconds(engine: Engine, module: HloModule, arguments: tuple[Any, ...]) -> float:
+        start = time.perf_counter()
+        outcome = engine.run(module, arguments)
+        return time.perf_counter() - start if outcome.status == "ok" else 0.0

@@ -1,0 +1,140 @@
+"""`hk.compare_engines` and `hlokit compare`: verdicts on right and wrong engines."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from hlokit.judge.engines.engine import CommandEngine
+from hlokit.passes.pipeline import PASSES
+from hlokit.tools.main import main
+
+TEXT = """HloModule m
+sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }
+ENTRY e {
+  x = f32[40,8] parameter(0)
+  y = f32[40,8] exponential(x)
+  n = f32[40,8] negate(y)
+  z = f32[] constant(0)
+  ROOT r = f32[8] reduce(n, z), dimensions={0}, to_apply=sum
+}"""
+X = np.linspace(-2, 2, 320, dtype=np.float32).reshape(40, 8)
+
+TOOL = """
+import sys, numpy as np, hlokit as hk
+module, given = hk.load(sys.argv[1]), np.load(sys.argv[2])
+op = hk.OPS[{opcode!r}]
+true = op.reference
+op.reference = lambda self, *a, **k: {value}
+result = hk.evaluate(module, *[given[f"in{{i}}"] for i in range(len(given.files))])
+result = result if isinstance(result, tuple) else (result,)
+np.savez(sys.argv[3], **{{f"out{{i}}": r for i, r in enumerate(result)}})
+"""
+
+
+def tool(folder: Path, opcode: str, value: str) -> str:
+    """The command of an engine whose `opcode` is wrong."""
+    path = folder / "tool.py"
+    path.write_text(TOOL.format(opcode=opcode, value=value))
+    return f"{sys.executable} {path} {{hlo}} {{inputs}} {{outputs}}"
+
+
+def test_right_engines() -> None:
+    found = hk.compare_engines(hk.parse(TEXT), X, engines=["passes", "strict", "compiled", "jaxlib"])
+    verdicts = {j.engine: j.verdict for j in found.judgements}
+    assert verdicts["passes"] == verdicts["strict"] == "equal"
+    assert verdicts["compiled"] in ("equal", "allowed")
+    assert verdicts["jaxlib"] in ("equal", "allowed")
+    assert found.is_equal
+
+
+@pytest.mark.parametrize(
+    ("opcode", "value"),
+    [
+        ("negate", "true(self, *a, **k) * np.float32(1.001)"),
+        ("exponential", "np.where(a[0] > 1.9, np.float32(0), true(self, *a, **k))"),
+        ("reduce", "true(self, *a, **k) + np.float32(0.5)"),
+    ],
+)
+def test_the_wrong_instruction_is_named_with_its_rules(tmp_path: Path, opcode: str, value: str) -> None:
+    with CommandEngine(tool(tmp_path, opcode, value)) as engine:
+        (found,) = hk.compare_engines(hk.parse(TEXT), X, engines=[engine]).judgements
+    assert found.verdict == "wrong"
+    assert f" {opcode}(" in found.instruction
+    assert found.rules
+    assert f"{found.rules[0]}: " in str(found)
+
+
+def test_rounding_is_allowed_and_more_is_not(tmp_path: Path) -> None:
+    for factor, verdict in ((1 + 2e-7, "allowed"), (1 + 1e-2, "wrong")):
+        with CommandEngine(tool(tmp_path, "exponential", f"true(self, *a, **k) * np.float32({factor})")) as engine:
+            (found,) = hk.compare_engines(hk.parse(TEXT), X, engines=[engine]).judgements
+            assert found.verdict == verdict
+
+
+def test_the_guilty_pass_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hlokit.judge.compare.comparing import _Judge
+    from hlokit.judge.engines.outcome import Outcome
+
+    def spoil(self: hk.Pass, module: hk.HloModule) -> bool:
+        entry = module.entry
+        entry.set_root(entry.add(hk.OPS["negate"](), [entry.root]))
+        return True
+
+    module = hk.parse(TEXT)
+    monkeypatch.setattr(PASSES["cse"], "run", spoil)
+
+    class Wrong(CommandEngine):
+        def run(self, module: hk.HloModule, arguments: object) -> Outcome:
+            return Outcome("ok", (-hk.evaluate(module, X),))
+
+    with Wrong("true") as engine:
+        engine.name = "passes"
+        found = _Judge(module, [X], hk.evaluate(module, X), True).of(engine)
+    assert (found.verdict, found.guilty) == ("wrong", "cse")
+
+
+def test_crashes_and_hangs_are_findings(tmp_path: Path) -> None:
+    slow = tmp_path / "slow.py"
+    slow.write_text("import time; time.sleep(60)")
+    with CommandEngine("false") as one, CommandEngine(f"{sys.executable} {slow}", seconds=0.5) as other:
+        found = hk.compare_engines(hk.parse(TEXT), X, engines=[one, other])
+    assert [j.verdict for j in found.judgements] == ["failed", "failed"]
+    assert "no result within 0.5 s" in str(found)
+    assert not found.is_equal
+
+
+def test_bad_arguments() -> None:
+    module = hk.parse(TEXT)
+    with pytest.raises(hk.ArgumentError, match="there is no engine 'gpu'"):
+        hk.compare_engines(module, X, engines=["gpu"])
+    with pytest.raises(hk.ArgumentError, match="no engines"):
+        hk.compare_engines(module, X, engines=[])
+    with pytest.raises(hk.ArgumentError):
+        hk.compare_engines(module, X, X, engines=["strict"])
+
+
+def run(*words: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", *map(str, words)])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text(TEXT)
+    assert run(file, "--engines", "strict") == 0
+    assert capsys.readouterr().out == "strict: equal\n"
+    wrong = tool(tmp_path, "negate", "true(self, *a, **k) + np.float32(1)")
+    assert run(file, "--engines", "strict", "--engine-cmd", wrong, "--random", 3, "--json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert [j["verdict"] for j in told] == ["equal", "wrong"]
+    assert "negate" in told[1]["instruction"]
+    assert run(file, "--engines", "nobody") == 2
+    assert "there is no engine 'nobody'" in capsys.readouterr().err
+    assert run(file, "--timeout", 0) == 2
+    assert run(tmp_path / "missing.hlo") == 2

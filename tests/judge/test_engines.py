@@ -1,0 +1,92 @@
+"""Engines: results, refusals, crashes, hangs, and limits, each an outcome."""
+
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hlokit as hk
+from hlokit.judge.engines.engine import OWN, CommandEngine, engine_of
+
+ADD = hk.parse("""HloModule m
+ENTRY e { x = f32[3] parameter(0) y = bf16[2] parameter(1) z = f32[3] add(x, x) w = bf16[2] negate(y)
+  ROOT r = (f32[3], bf16[2]) tuple(z, w) }""")
+X, Y = np.float32([1, 2, 3]), np.array([1, -2], ml_dtypes.bfloat16)
+ENDLESS = hk.parse("""HloModule m
+body { x = f32[] parameter(0) ROOT s = f32[] sine(x) }
+cond { x = f32[] parameter(0) m = f32[] constant(9) ROOT t = pred[] compare(x, m), direction=LT }
+ENTRY e { x = f32[] parameter(0) ROOT w = f32[] while(x), condition=cond, body=body }""")
+
+
+@pytest.mark.parametrize("name", ["reference", "compiled", "jaxlib"])
+def test_results_come_back(name: str) -> None:
+    with engine_of(name) as engine:
+        for _ in range(2):
+            outcome = engine.run(ADD, [X, Y])
+            assert str(outcome) == "ok"
+            np.testing.assert_array_equal(outcome.leaves[0], X + X)
+            np.testing.assert_array_equal(outcome.leaves[1], -Y)
+            assert outcome.leaves[1].dtype == Y.dtype
+
+
+def test_a_hang_is_ended_and_the_next_run_works() -> None:
+    with engine_of("reference", seconds=1.0) as engine:
+        assert engine.run(ENDLESS, [np.float32(1)]).status == "timeout"
+        assert engine.run(ADD, [X, Y]).status == "ok"
+
+
+def test_a_crash_is_an_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    with engine_of("strict") as engine:
+        assert engine.run(ADD, [X, Y]).status == "ok"
+        child = engine.child  # type: ignore[attr-defined]
+        child.kill()
+        child.wait()
+        assert engine.run(ADD, [X, Y]).status == "ok"
+    with CommandEngine(f"{sys.executable} -c 'import os; os.abort()'") as engine:
+        assert str(engine.run(ADD, [X, Y])) == "crash: ended by SIGABRT"
+
+
+def test_refusals_are_outcomes() -> None:
+    module = hk.parse('HloModule m\nENTRY e { ROOT c = f32[2] custom-call(), custom_call_target="nobody" }')
+    with engine_of("reference") as engine:
+        outcome = engine.run(module, [])
+        assert outcome.status in ("unsupported", "error")
+        assert "nobody" in outcome.message
+
+
+def test_memory_is_limited() -> None:
+    b = hk.Builder()
+    x = hk.broadcast(b.parameter(0, hk.f32), [1 << 29])
+    module = b.build(hk.sort(x))
+    with engine_of("reference", memory=1 << 31) as engine:
+        assert engine.run(module, [np.float32(1)]).status in ("error", "crash")
+
+
+def test_a_command_of_the_users(tmp_path: Path) -> None:
+    tool = tmp_path / "tool.py"
+    tool.write_text(
+        "import sys, numpy as np, hlokit as hk\n"
+        "module, given = hk.load(sys.argv[1]), np.load(sys.argv[2])\n"
+        "assert module.name == 'm' and len(given) == 2\n"
+        "np.savez(sys.argv[3], out0=given['in0'] * 2, out1=given['in1'] ^ np.uint16(1 << 15))\n"
+    )
+    with CommandEngine(f"{sys.executable} {tool} {{hlo}} {{inputs}} {{outputs}}") as engine:
+        outcome = engine.run(ADD, [X, Y])
+        np.testing.assert_array_equal(outcome.leaves[0], X + X)
+        np.testing.assert_array_equal(outcome.leaves[1], -Y)
+    with CommandEngine(f"{sys.executable} -c pass") as engine:
+        assert "its result cannot be read" in str(engine.run(ADD, [X, Y]))
+    with CommandEngine("false") as engine:
+        assert str(engine.run(ADD, [X, Y])) == "error: exit status 1"
+
+
+def test_what_is_no_engine_is_refused() -> None:
+    with pytest.raises(hk.ArgumentError, match="there is no engine 'xla': choose of reference"):
+        engine_of("xla")
+    with pytest.raises(hk.ArgumentError, match="there is no Python /nowhere/python"):
+        engine_of("jaxlib@/nowhere/python")
+    with pytest.raises(hk.ArgumentError, match="there is no command 'no-such-tool'"):
+        CommandEngine("no-such-tool --run")
+    assert "reference" in OWN

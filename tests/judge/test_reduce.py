@@ -1,0 +1,143 @@
+"""`hk.reduce_module`: the least program that shows a fault, with its arguments."""
+
+import re
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from tests.golden.programs import BUNDLED, program_names, read_program
+
+DEEP = """HloModule deep, frontend_attributes={a="b"}
+sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }
+inner { x = f32[64,32] parameter(0) e = f32[64,32] exponential(x) ROOT l = f32[64,32] log(e), metadata={op_name="f"} }
+body { t = (s32[], f32[64,32]) parameter(0) i = s32[] get-tuple-element(t), index=0 v = f32[64,32] get-tuple-element(t), index=1
+  one = s32[] constant(1) n = s32[] add(i, one) w = f32[64,32] fusion(v), kind=kLoop, calls=inner
+  ROOT r = (s32[], f32[64,32]) tuple(n, w) }
+cond { t = (s32[], f32[64,32]) parameter(0) i = s32[] get-tuple-element(t), index=0 n = s32[] constant(50)
+  ROOT c = pred[] compare(i, n), direction=LT }
+ENTRY e {
+  x = f32[64,32] parameter(0)
+  y = f32[64,32] parameter(1)
+  p = f32[64,32] add(x, y)
+  zero = s32[] constant(0)
+  start = (s32[], f32[64,32]) tuple(zero, p)
+  loop = (s32[], f32[64,32]) while(start), condition=cond, body=body
+  v = f32[64,32] get-tuple-element(loop), index=1
+  q = f32[64,32] multiply(v, x)
+  z = f32[] constant(0)
+  r = f32[64] reduce(q, z), dimensions={1}, to_apply=sum
+  ROOT out = (f32[64], f32[64,32]) tuple(r, q)
+}"""
+
+
+def has(*opcodes: str) -> Any:
+    return lambda module, *arguments: set(opcodes) <= {i.opcode for i in module.instructions()}
+
+
+def test_one_instruction_of_a_nest_is_all_that_is_left() -> None:
+    module = hk.parse(DEEP)
+    text = str(module)
+    found = hk.reduce_module(module, has("log"))
+    assert str(module) == text
+    assert [i.opcode for i in found.module.entry.post_order()] == ["constant", "log"]
+    assert found.module.entry.root.shape.size == 1
+    assert "metadata" not in str(found.module)
+    assert "frontend" not in str(found.module)
+    assert found.is_complete
+    hk.verify(found.module)
+
+
+@pytest.mark.parametrize("opcodes", [("while",), ("reduce",), ("reduce", "while"), ("fusion", "multiply")])
+def test_what_is_wanted_stays(opcodes: tuple[str, ...]) -> None:
+    found = hk.reduce_module(hk.parse(DEEP), has(*opcodes))
+    assert has(*opcodes)(found.module)
+    assert sum(len(c) for c in found.module.all_computations) <= 20
+    hk.verify(found.module)
+
+
+def test_arguments_follow() -> None:
+    """The fault: the largest element of the result is above 100. Arguments stay those of the parameters."""
+    b = hk.Builder()
+    x, y, unused = (b.parameter(i, hk.f32[8]) for i in range(3))
+    module = b.build(hk.exp(hk.sin(x) + y * y) + hk.abs(unused))
+    given = [np.zeros(8, np.float32), np.arange(8, dtype=np.float32), np.ones(8, np.float32)]
+
+    def is_bad(module: hk.HloModule, *arguments: Any) -> bool:
+        shapes = [p.shape.dimensions for p in module.entry.parameters]
+        assert [np.shape(a) for a in arguments] == shapes
+        return bool(np.max(hk.evaluate(module, *arguments)) > 100)
+
+    found = hk.reduce_module(module, is_bad, given)
+    assert found.arguments is not None
+    assert is_bad(found.module, *found.arguments)
+    assert len(found.module.entry) <= 2
+
+
+def test_every_try_is_legal_and_has_the_arguments_of_its_parameters() -> None:
+    tried = 0
+
+    def is_bad(module: hk.HloModule) -> bool:
+        nonlocal tried
+        tried += 1
+        hk.verify(module)
+        assert hk.diff(hk.parse(module.to_text("short_parsable")), module).is_equal
+        return any(i.opcode == "dot" for i in module.instructions())
+
+    for name in program_names(BUNDLED)[1:6]:
+        module = hk.parse(read_program(BUNDLED, name).hlo)
+        if any(i.opcode == "dot" for i in module.instructions()):
+            found = hk.reduce_module(module, is_bad)
+            assert sum(len(c) for c in found.module.all_computations) <= 10
+    assert tried > 20
+
+
+def test_a_fault_that_is_not_there_is_refused() -> None:
+    module = hk.parse(DEEP)
+    with pytest.raises(hk.ArgumentError, match="there is no fault to keep"):
+        hk.reduce_module(module, has("sort"))
+    with pytest.raises(hk.ArgumentError, match="expected seconds above 0"):
+        hk.reduce_module(module, has("log"), time_limit=0)
+    with pytest.raises(hk.ArgumentError, match="expected an HloModule"):
+        hk.reduce_module(DEEP, has("log"))  # type: ignore[arg-type]
+
+
+def test_the_time_limit_gives_the_best_so_far() -> None:
+    def slow(module: hk.HloModule) -> bool:
+        time.sleep(0.05)
+        return has("log")(module)
+
+    found = hk.reduce_module(hk.parse(DEEP), slow, time_limit=0.3)
+    assert not found.is_complete
+    assert has("log")(found.module)
+    assert "the time limit ended it" in repr(found)
+
+
+def test_steps_are_told_as_they_are_made() -> None:
+    seen: list[int] = []
+    found = hk.reduce_module(
+        hk.parse(DEEP), has("log"), on_step=lambda step, module, arguments: seen.append(len(module.instructions()))
+    )
+    assert seen == [step.size for step in found.steps]
+    assert len(seen) > 3
+
+
+def test_what_a_check_raises_comes_through() -> None:
+    def broken(module: hk.HloModule) -> bool:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        hk.reduce_module(hk.parse(DEEP), broken)
+
+
+def test_a_check_that_is_always_true_ends_with_one_instruction() -> None:
+    found = hk.reduce_module(hk.parse(DEEP), lambda module: True)
+    assert len(found.module.instructions()) == 1
+
+
+def test_the_same_reduction_again() -> None:
+    first, second = (hk.reduce_module(hk.parse(DEEP), has("reduce", "while")) for _ in range(2))
+    assert str(first.module) == str(second.module)
+    assert re.search("while", str(first.module))

@@ -1,0 +1,87 @@
+"""`hlokit reduce`: checks, files, statuses, going on."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from hlokit.tools.main import main
+from tests.judge.test_reduce import DEEP
+
+
+def run(*words: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["reduce", *map(str, words)])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "deep.hlo"
+    path.write_text(DEEP)
+    return path
+
+
+def test_a_command_says_what_is_bad(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(program, "--check", 'grep -q " log("') == 0
+    out = capsys.readouterr().out
+    assert "2 instructions after" in out
+    found = hk.load(program.with_name("deep.reduced.hlo"))
+    assert found.entry.root.opcode == "log"
+    assert program.read_text(encoding="utf-8") == DEEP
+
+
+def test_a_nan_is_kept_with_its_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    b = hk.Builder()
+    x, y = b.parameter(0, hk.f32[6], "x"), b.parameter(1, hk.f32[6], "y")
+    path, given = tmp_path / "m.hlo", tmp_path / "given.npz"
+    path.write_text(str(b.build(hk.tanh(hk.log(x - y) * 2.0) + y)))
+    np.savez(given, x=np.float32([3, 4, 1, 5, 6, 7]), y=np.float32([1, 1, 2, 1, 1, 1]))
+    assert run(path, "--nan", "reference", "--input", given, "--output", tmp_path / "small.hlo") == 0
+    module = hk.load(tmp_path / "small.hlo")
+    arrays = np.load(tmp_path / "small.npz")
+    arguments = [arrays[f"in{i}"] for i in range(len(module.entry.parameters))]
+    assert np.isnan(hk.evaluate(module, *arguments)).any()
+    assert len(module.instructions()) <= 3
+    done = subprocess.run([sys.executable, tmp_path / "small.py"], capture_output=True, text=True)
+    assert "reference: equal" in done.stdout, done.stderr
+
+
+def test_it_goes_on_from_its_log(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "steps"
+    command = 'grep -q " while("'
+    assert run(program, "--check", command, "--log", log, "--time-limit", 0.2) == 0
+    first = len(list(log.glob("*.hlo")))
+    assert first > 0
+    capsys.readouterr()
+    assert run(program, "--check", command, "--log", log) == 0
+    assert len(list(log.glob("*.hlo"))) >= first
+    assert any(i.opcode == "while" for i in hk.load(program.with_name("deep.reduced.hlo")).instructions())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "give one fault"),
+        (("--check", "true", "--nan", "strict"), "give one fault"),
+        (("--check", "no-such-command"), "there is no command 'no-such-command'"),
+        (("--check", "false"), "there is no fault to keep"),
+        (("--crash", "gpu"), "there is no engine 'gpu'"),
+        (("--check", "true", "--output", "deep.hlo"), "is not overwritten"),
+        (("--check", "true", "--timeout", "0"), "seconds above 0"),
+    ],
+)
+def test_bad_input(
+    words: tuple[str, ...],
+    message: str,
+    program: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(program.parent)
+    assert run(program.name, *words) == 2
+    assert message in capsys.readouterr().err
