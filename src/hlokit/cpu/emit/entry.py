@@ -200,6 +200,8 @@ class _Preparation:
         text = function.text()
         name = "k" + sha256(text.encode()).hexdigest()[:16]
         self.module.add_text(name, text.replace("@kernel(", f"@{name}(", 1))
+        for symbol in function.symbols.values():
+            self.module.use(symbol)
         return Prepared(((name, step.loops.chunks),), tuple(writer.buffers))
 
     def routine(self, step: RoutineStep) -> list[Step]:

@@ -8,7 +8,7 @@ from typing import Any
 from hlokit.cpu.emit.scope import Emission, Scope
 from hlokit.cpu.llvm import IfElse, Pointer, Value
 from hlokit.cpu.loops.expr import Node, children, reachable
-from hlokit.cpu.math import primitives
+from hlokit.cpu.math import companions, primitives
 from hlokit.cpu.math.functions import has_short_rsqrt
 from hlokit.types.dtype import DType
 
@@ -23,6 +23,7 @@ class Values:
         self.emission = emission
         self.writers: dict[str, Writer] = {"const": self._const, "part": _part, "hole": _hole}
         self._orders: dict[Node, list[Node]] = {}
+        self._called: set[str] = set()
 
     def value(self, node: Node, scope: Scope) -> Value:
         """The node's value, readable in `scope`."""
@@ -50,6 +51,7 @@ class Values:
         found = self._orders.get(node)
         if found is None:
             found = self._orders[node] = reachable([node], _needed)
+            self._called |= companions.of_many(found)
         return found
 
     def spread(self, value: Value, lanes: int, scope: Scope) -> Value:
@@ -103,8 +105,11 @@ class Values:
                 return self._divided(spread[0], values[1], node, scope)
             if (squared := self._under_root(args[1], scope)) is not None:
                 return self._divided_by_root(node, spread[0], self.spread(squared, lanes, scope), scope)
+        strict = self.emission.loops.strict
         with scope.region:
-            return primitives.emit(node.op, of, spread, node.dtype, strict=self.emission.loops.strict)
+            if node.op in self._called and of == node.dtype and of.name in ("f32", "f64"):
+                return companions.call(node.op, of, spread, strict=strict)
+            return primitives.emit(node.op, of, spread, node.dtype, strict=strict)
 
     def _under_root(self, divisor: Node, scope: Scope) -> Value | None:
         """The number whose root the divisor is, where x * rsqrt takes less than the division."""

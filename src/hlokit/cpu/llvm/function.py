@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Self, overload
 
 from hlokit.cpu.llvm.records import Record
@@ -216,7 +217,10 @@ class Function:
 
     def vector_constant(self, numbers: Sequence[float], element: Type) -> Value:
         """A constant vector of these numbers."""
-        shown = ", ".join(f"{element} {element.constant(n)}" for n in numbers)
+        if element.is_float:
+            shown = _float_elements(struct.pack(f"{len(numbers)}d", *numbers), element)
+        else:
+            shown = ", ".join(f"{element} {element.constant(n)}" for n in numbers)
         return Value(self, element.of(len(numbers)), f"<{shown}>")
 
     def zeros(self, type: Type) -> Value:
@@ -471,6 +475,16 @@ class Repeat:
         self._fn.lines[self._place : self._place] = phis(self.values, self._carries, self._before, values, latch)
         self._fn.branch(condition, self._head, self._after)
         self._fn.start(self._after)
+
+
+@lru_cache(1024)
+def _float_elements(numbers: bytes, element: Type) -> str:
+    """The elements of a constant vector. Tables of coefficients come again and again.
+
+    `numbers` are C doubles: of a sequence of floats 0.0 would be found for -0.0.
+    """
+    values = struct.unpack(f"{len(numbers) // 8}d", numbers)
+    return ", ".join(f"{element} {element.constant(n)}" for n in values)
 
 
 def unlikely(condition: Value, values: Sequence[Value], otherwise: Callable[[], Sequence[Value]]) -> list[Value]:

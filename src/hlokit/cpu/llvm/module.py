@@ -76,6 +76,8 @@ class Module:
         self._used[symbol.name] = symbol
         if isinstance(symbol, Prototype):
             self.called[symbol.name] = symbol
+            if symbol.write is not None and symbol.name not in self.functions:
+                self.add(symbol.write())
             return
         text = symbol.definition()
         if self.globals.setdefault(symbol.name, text) != text:

@@ -11,12 +11,15 @@ A module that takes the function declares what it calls and defines the globals 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar, cast, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 
 from hlokit.cpu.llvm.records import Record
 from hlokit.cpu.llvm.types import I8, PointerType, Type
 from hlokit.cpu.llvm.values import Pointer, Value
+
+if TYPE_CHECKING:
+    from hlokit.cpu.llvm.function import Function
 
 R = TypeVar("R", bound="Pointer | Value | None", covariant=True)
 
@@ -75,6 +78,12 @@ class Prototype(Generic[R]):
         self.names = tuple(parameters) if named else ()
         self.variadic = variadic
         self.attributes = attributes
+        self.write: Callable[[], Function] | None = None
+
+    def companion(self, write: Callable[[], Function]) -> Self:
+        """The same, of a function that goes into every module whose functions call it; `write` writes it."""
+        self.write = write
+        return self
 
     @property
     def named(self) -> dict[str, Type]:

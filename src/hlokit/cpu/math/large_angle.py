@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from itertools import pairwise
 
-from hlokit.cpu.llvm import I64, Pointer, Value, type_of, unlikely
+from hlokit.cpu.llvm import I8, I64, POINTER, Function, Pointer, Prototype, Value, type_of, unlikely
 from hlokit.cpu.math.basics import MANTISSA
 from hlokit.cpu.math.coefficients import PI_64
 
@@ -21,20 +21,46 @@ def correct_large(x: Value, r: Value, parity: Value, shift: float) -> tuple[Valu
 
     x is not negative.
     """
-    large = x > LIMIT[x.bits]
+    fn = x.fn
 
     def reduced() -> list[Value]:
-        if x.lanes == 1:
-            return list(_reduce(x, shift))
-        with x.fn.loop(0, x.lanes, carries=[r, parity]) as loop:
-            lane, *old = (v.lane(loop.index) for v in (x, r, parity))
-            is_large = lane > LIMIT[x.bits]
-            new = [v.where(is_large, before) for v, before in zip(_reduce(lane, shift), old, strict=True)]
-            loop.next = [v.with_lane(loop.index, one) for v, one in zip(loop.carried, new, strict=True)]
-        return loop.results
+        size = x.lanes * x.bits // 8
+        memory = Pointer(fn, fn.once(f"alloca [{3 * size} x i8], i64 1, align 64"), I8)  # one for all of the function
+        places = [(memory + k * size).to(type_of(v.scalar)) for k, v in enumerate((x, r, parity))]
+        for place, value in zip(places, (x, r, parity), strict=True):
+            place.store(value)
+        fn.call(_large_angles(x.scalar, shift), *places, fn.constant(x.lanes, I64))
+        return [place.load(x.lanes) for place in places[1:]]
 
-    r, parity = unlikely(large, [r, parity], reduced)
+    r, parity = unlikely(x > LIMIT[x.bits], [r, parity], reduced)
     return r, parity
+
+
+@cache
+def _large_angles(scalar: str, shift: float) -> Prototype[None]:
+    """The function that replaces r and parity of the large ones of some x.
+
+    It is called, not inlined: it is longer than all else of a sine.
+    """
+    parameters = {"x": POINTER, "r": POINTER, "parity": POINTER, "lanes": I64}
+    prototype = Prototype(f"hlokit_large_angles_{scalar}{'_shifted' if shift else ''}", None, parameters)
+
+    def write() -> Function:
+        f = Function(
+            prototype.name, [(t, n) for n, t in parameters.items()], attributes="noinline nounwind", shared="angles"
+        )
+        floating = type_of(scalar)
+        integer = type_of(f"i{8 * floating.bytes}")
+        x, r, parity = f.pointer("x", floating), f.pointer("r", floating), f.pointer("parity", integer)
+        with f.loop(0, f.argument("lanes")) as loop:
+            lane = x[loop.index].load()
+            with f.when(lane > LIMIT[lane.bits]):
+                for place, value in zip((r, parity), _reduce(lane, shift), strict=True):
+                    place[loop.index].store(value)
+        f.returns()
+        return f
+
+    return prototype.companion(write)
 
 
 @cache
