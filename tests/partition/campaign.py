@@ -29,7 +29,7 @@ MESHES = ((2,), (4,), (2, 2), (8,), (2, 4), (2, 2, 2), (3,), (6,))
 NETWORKS = (Network(), Network(latency=0.0), Network(bandwidth=1e6, latency=0.0))
 """Where messages cost, where bytes do, and where bytes are all that does: plans and choices differ."""
 _NOT_DRAWN = frozenset({"rng", "rng-bit-generator", "rng-get-and-update-state"})
-_SHOW_ROUNDING = frozenset({"batch-norm-training", "batch-norm-grad", "bitcast-convert"})
+_SHOW_ROUNDING = frozenset({"batch-norm-training", "batch-norm-grad", "bitcast-convert", "bitcast"})
 """Ops that make much of the last bit of a sum: of a variance of 0, or as an integer."""
 _SHARDED = 0.5
 _BOUND = 1e-3

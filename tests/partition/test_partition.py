@@ -97,6 +97,28 @@ def test_training_steps(data: str, weights: str, expected: set[str]) -> None:
     assert all(reason.axes == (Axis("d"),) for reason in found.reasons)
 
 
+SHARDY = """
+module @jit_f attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["a"=2, "b"=2]>
+  func.func public @main(%arg0: tensor<8x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>},
+      %arg1: tensor<6x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"b"}]>})
+      -> (tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"b"}]>}) {
+    %0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0]
+        : (tensor<8x6xf32>, tensor<6x4xf32>) -> tensor<8x4xf32>
+    %1 = sdy.sharding_constraint %0 <@mesh, [{"a"}, {"b"}]> : tensor<8x4xf32>
+    %2 = stablehlo.tanh %1 : tensor<8x4xf32>
+    return %2 : tensor<8x4xf32>
+  }
+}"""
+
+
+def test_shardy() -> None:
+    """A program as JAX writes it: shardings of arguments and results, and a constraint between."""
+    found = parted(SHARDY)
+    assert kinds(found) == ["all-gather"] and found.reasons[0].opcode in ("dot", "tanh")
+    assert [p.shape for p in found.module.entry.parameters] == [hk.f32[4, 6], hk.f32[6, 2]]
+
+
 def test_sizes_that_do_not_divide() -> None:
     """PART-4: padding is no part of a sum, nor of an element that is kept."""
     text = f"""HloModule m
@@ -132,7 +154,7 @@ ENTRY e {
     [
         "s32[2,4,6] reshape(x)", "s32[6,8] transpose(x), dimensions={1,0}", "s32[8,3,6] broadcast(x), dimensions={0,2}",
         "s32[8,6] sort(x), dimensions={1}, to_apply=less", "s32[48] reshape(x)", "s32[8,2] slice(x), slice={[0:8],[1:3]}",
-        "s32[8,6] iota(), iota_dimension=0", "u8[8,6,4] bitcast-convert(x)", "s8[8,6] convert(x)",
+        "s32[8,6] iota(), iota_dimension=0", "u8[8,6,4] bitcast-convert(x)", "s32[8,6,1] bitcast(x)", "s8[8,6] convert(x)",
         "s32[8,2] dynamic-slice(x, k, k), dynamic_slice_sizes={8,2}",
         "s32[8,3] gather(x, i), offset_dims={0}, collapsed_slice_dims={1}, start_index_map={1}, index_vector_dim=1, slice_sizes={8,1}",
         "s32[8,16] concatenate(x, x, y), dimensions={1}",
