@@ -30,6 +30,7 @@ from hlokit.cpu.llvm import (
     Pointer,
     Prototype,
     Record,
+    Value,
     While,
 )
 from hlokit.cpu.target import ALIGNMENT, host
@@ -225,17 +226,8 @@ def _call() -> Function:
     with f.loop(0, parameters) as loop:
         data = _data(record, rows[loop.index], arguments[loop.index].load_pointer(_ARRAY), ndarray, slow)
         table[loop.index].store(data)
-    with f.when((flags & _OVERWRITES).ne(0)), f.loop(0, parameters) as loop:
-        row = rows[loop.index]
-        with f.when(row["mask"].load() >= 0):
-            is_writable = (arguments[loop.index].load_pointer(_ARRAY)["flags"].load() & _WRITEABLE).ne(0)
-            data = table[loop.index].load_pointer().address()
-            f.go_on_if(is_writable & (data & row["mask"].load()).eq(0), slow)
-            end = data + row["nbytes"].load()
-            with f.loop(0, parameters) as others, f.when(others.index.ne(loop.index)):
-                other = table[others.index].load_pointer().address()
-                is_before = (other + rows[others.index]["nbytes"].load()).compare("ule", data)
-                f.go_on_if(is_before | other.compare("uge", end), slow)
+    with f.when((flags & _OVERWRITES).ne(0)):
+        _check_overwritten(rows, arguments, parameters, table, slow)
 
     needs = IfElse(f, cell.ne(None))
     free = cell.load_pointer()
@@ -256,13 +248,7 @@ def _call() -> Function:
         given[loop.index].store(result)
         table[number].store(result.to(_ARRAY)["data"].load_pointer())
 
-    entry = record["entry"].load_pointer()
-    releases = IfElse(f, (flags & _RELEASES).ne(0))
-    thread = f.call(cpython.EVAL_SAVE_THREAD)
-    status = entry.call(I32, table)
-    f.call(cpython.EVAL_RESTORE_THREAD, thread)
-    releases.otherwise(status)
-    (status,) = releases.end(entry.call(I32, table))
+    status = _run(record["entry"].load_pointer(), table, (flags & _RELEASES).ne(0))
     _give_back(cell, memory)
     unwanted.store(results)
     with f.when(status.ne(0)):
@@ -276,17 +262,51 @@ def _call() -> Function:
     f.returns(items)
 
     f.start(drop)
-    dropping = While(f, [unwanted.load()])
-    (left,) = dropping.values
-    dropping.test(left.ne(0))
-    last = left - 1
-    f.call(cpython.PY_DEC_REF, given[last].load_pointer())
-    dropping.again(last)
+    _drop(given, unwanted.load())
     f.returns(None)
 
     f.start(slow)
     f.returns(f.call(cpython.OBJECT_VECTORCALL, record["slow"].load_pointer(), arguments, count, None))
     return f
+
+
+def _check_overwritten(rows: Pointer, arguments: Pointer, parameters: Value, table: Pointer, slow: str) -> None:
+    """Arguments that are written over have to be writable and aligned, and share no memory with others; else `slow`."""
+    f = table.fn
+    with f.loop(0, parameters) as loop:
+        row = rows[loop.index]
+        with f.when(row["mask"].load() >= 0):
+            is_writable = (arguments[loop.index].load_pointer(_ARRAY)["flags"].load() & _WRITEABLE).ne(0)
+            data = table[loop.index].load_pointer().address()
+            f.go_on_if(is_writable & (data & row["mask"].load()).eq(0), slow)
+            end = data + row["nbytes"].load()
+            with f.loop(0, parameters) as others, f.when(others.index.ne(loop.index)):
+                other = table[others.index].load_pointer().address()
+                is_before = (other + rows[others.index]["nbytes"].load()).compare("ule", data)
+                f.go_on_if(is_before | other.compare("uge", end), slow)
+
+
+def _run(entry: Pointer, table: Pointer, releases: Value) -> Value:
+    """Calls the program's entry, without Python's lock if the i1 `releases` holds; gives its status."""
+    f = table.fn
+    choice = IfElse(f, releases)
+    thread = f.call(cpython.EVAL_SAVE_THREAD)
+    status = entry.call(I32, table)
+    f.call(cpython.EVAL_RESTORE_THREAD, thread)
+    choice.otherwise(status)
+    (status,) = choice.end(entry.call(I32, table))
+    return status
+
+
+def _drop(objects: Pointer, count: Value) -> None:
+    """Drops the references to so many objects."""
+    f = objects.fn
+    dropping = While(f, [count])
+    (left,) = dropping.values
+    dropping.test(left.ne(0))
+    last = left - 1
+    f.call(cpython.PY_DEC_REF, objects[last].load_pointer())
+    dropping.again(last)
 
 
 def _data(record: Pointer, row: Pointer, argument: Pointer, ndarray: Pointer, slow: str) -> Pointer:
