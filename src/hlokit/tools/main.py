@@ -18,8 +18,10 @@ from hlokit.tools.check import check
 from hlokit.tools.compare import compare
 from hlokit.tools.compile import compile
 from hlokit.tools.convert import convert
+from hlokit.tools.cost import cost
 from hlokit.tools.diff import diff
 from hlokit.tools.explain import explain
+from hlokit.tools.extract import extract
 from hlokit.tools.ops import ops
 from hlokit.tools.opt import opt
 from hlokit.tools.partition import partition
@@ -70,6 +72,8 @@ app.command(opt)
 app.command(diff)
 app.command(compare)
 app.command(reduce)
+app.command(extract)
+app.command(cost)
 app.command(compile)
 app.command(partition)
 app.command(simulate)

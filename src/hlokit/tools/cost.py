@@ -1,0 +1,71 @@
+"""hlokit cost: operations and bytes of each instruction."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Literal
+
+from hlokit.analysis.cost import cost_of_module, costs_of_instructions
+from hlokit.api import verify
+from hlokit.errors import ArgumentError
+from hlokit.forms.cost import Cost
+from hlokit.hlo.instruction import Instruction
+from hlokit.tools.files import loaded
+
+Order = Literal["flops", "bytes", "program"]
+
+
+def cost(file: Path, *, sort: Order = "flops", top: int = 20, json: bool = False) -> None:
+    """Lists what the instructions of a program cost: operations, transcendental functions, and bytes read and written.
+
+    Counted from shapes alone. An instruction that calls computations costs what they do, a loop one turn; dynamic
+    dimensions count at their bounds.
+
+    Parameters
+    ----------
+    file:
+        a program in any kind of file that hlokit reads; `-` is the standard input.
+    sort:
+        by flops, by bytes, or as they stand in the program.
+    top:
+        lines to show; 0 shows all.
+    json:
+        print JSON, of all instructions.
+    """
+    if top < 0:
+        raise ArgumentError(f"cost --top {top}, expected a number of lines of at least 0")
+    module = loaded(file)
+    verify(module)
+    costs = costs_of_instructions(module)
+    order = [i for i in module.instructions() if costs[i] != Cost()]
+    if sort != "program":
+        order.sort(key=lambda i: -_by(costs[i], sort))
+    total = cost_of_module(module)
+    if json:
+        rows = [{"computation": _place(i), "instruction": i.name, "opcode": i.opcode, **_row(costs[i])} for i in order]
+        print(json_module.dumps({"module": module.name, **_row(total), "instructions": rows}, indent=2))
+        return
+    shown = order[:top] if top else order
+    print(f"{'flops':>16} {'functions':>14} {'bytes':>16}  instruction")
+    for i in shown:
+        print(_line(costs[i], f"%{i.name} = {i.shape.brief()} {i.opcode} in %{_place(i)}"))
+    if len(shown) < len(order):
+        print(f"... and {len(order) - len(shown):,} more (--top 0 shows them)")
+    print(_line(total, f"{module.name}, a run of the entry"))
+
+
+def _by(cost: Cost, sort: Order) -> float:
+    return cost.bytes_accessed if sort == "bytes" else cost.flops + cost.transcendentals
+
+
+def _row(cost: Cost) -> dict[str, float]:
+    return {"flops": cost.flops, "transcendentals": cost.transcendentals, "bytes": cost.bytes_accessed}
+
+
+def _line(cost: Cost, what: str) -> str:
+    return f"{cost.flops:16,.0f} {cost.transcendentals:14,.0f} {cost.bytes_accessed:16,.0f}  {what}"
+
+
+def _place(instruction: Instruction) -> str:
+    return instruction.parent.name if instruction.parent is not None else ""

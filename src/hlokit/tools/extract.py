@@ -1,0 +1,56 @@
+"""hlokit extract: a program of one instruction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from hlokit.api import verify
+from hlokit.files.arrays import npz_of
+from hlokit.hlo.computation import counted
+from hlokit.judge.extract import extracted
+from hlokit.tools.files import loaded, write
+from hlokit.tools.inputs import arguments_for
+
+
+def extract(
+    file: Path,
+    *,
+    instruction: str,
+    first: Annotated[str | None, Parameter(name="--from")] = None,
+    input: Path | None = None,
+    random: int | None = None,
+    output: Path = Path("-"),
+) -> None:
+    """Makes a program of one instruction, or of all between two, with its operands as parameters.
+
+    With --input or --random, OUTPUT's .npz gets the operands' values on the interpreter, where the instruction runs for
+    the first time.
+
+    Parameters
+    ----------
+    file:
+        a program in any kind of file that hlokit reads; `-` is the standard input.
+    instruction:
+        the name of the instruction whose value is the new program's result.
+    first:
+        the name of an instruction that it depends on: what lies between is taken too.
+    input:
+        an .npz with the arguments of the whole program, by the names of the parameters or as arr_0, arr_1, ...
+    random:
+        a seed for random arguments.
+    output:
+        where to write HLO text; by default the standard output.
+    """
+    module = loaded(file)
+    verify(module)
+    has_arguments = input is not None or random is not None
+    arguments = arguments_for(module, input, random) if has_arguments else None
+    case = extracted(module, instruction, first or "", arguments)
+    write(output, case.module.to_text("short_parsable").encode())
+    if case.arguments is not None and str(output) != "-":
+        path = output.with_suffix(".npz")
+        write(path, npz_of(tuple(case.arguments), "in"))
+        print(f"{output}: {counted(case.size, 'instruction')}; arguments in {path}")
