@@ -98,7 +98,8 @@ class ConvolutionTile:
         Nor two of a long run of neighbours: in a loop on its own LLVM then keeps all sums of a full tile in memory.
         """
         places = [self._input(output) for output in self.outputs]
-        for unroll in (now.count, 2, 3) if now.lhs != 1 else (now.count,):
+        is_alone = len(self.plan.steps(self.panel.vectors * self.lanes)) == 1
+        for unroll in (now.count,) if is_alone and now.lhs == 1 else (now.count, 2, 3):
             if unroll <= 4 and now.count % unroll == 0:
                 read = {i * now.lhs + place for i in range(unroll) for place in places}
                 if len(read) == unroll * len(places):
