@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from hlokit.cpu.kernels.contraction.amx_convolution_plan import LINE, ROWS, AmxPlan
 from hlokit.cpu.kernels.contraction.amx_convolution_tile import SUMS_BYTES, turn
-from hlokit.cpu.kernels.contraction.elements import first_lanes, rounded
-from hlokit.cpu.kernels.contraction.scalar_convolution import put
+from hlokit.cpu.kernels.contraction.elements import first_lanes
+from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Function, Index, Module, Value, scalar_type, type_of
 
@@ -86,4 +86,4 @@ class Results:
                 self._put(self._at(index, self.feature + loop.index + feature.index), value, mask)
 
     def _put(self, index: Sequence[Index], value: Value, mask: Value | None) -> None:
-        put(self.f, self.call, self.s, index, [rounded(value, self.s.result)], mask)
+        put(self.f, self.call, index, [value], mask)

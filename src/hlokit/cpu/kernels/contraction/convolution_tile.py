@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from hlokit.cpu.kernels.contraction.arithmetic import fused
 from hlokit.cpu.kernels.contraction.convolution_plan import Panel, Steps, WindowPlan
-from hlokit.cpu.kernels.contraction.elements import lanes_up_to, rounded
-from hlokit.cpu.kernels.contraction.scalar_convolution import put
+from hlokit.cpu.kernels.contraction.elements import lanes_up_to
+from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Function, Index, Module, Pointer, Value, scalar_type, transposed, type_of
 
@@ -139,7 +139,7 @@ class ConvolutionTile:
 
     def _put(self, index: Sequence[Index], value: Value, mask: Value | None) -> None:
         """Sums that lie along the result's last dimension, to the epilogue or the result."""
-        put(self.f, self.call, self.s, index, [rounded(value, self.s.result)], mask)
+        put(self.f, self.call, index, [value], mask)
 
     def _valid(self, v: int) -> int:
         """The features that a vector has."""

@@ -13,7 +13,7 @@ from hlokit.cpu.kernels.contraction.amx import release
 from hlokit.cpu.kernels.contraction.amx_tile import AmxTile
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.denormals import PhaseFunction, may_flush
-from hlokit.cpu.kernels.contraction.elements import lanes_up_to, rounded, write
+from hlokit.cpu.kernels.contraction.elements import lanes_up_to
 from hlokit.cpu.kernels.contraction.gemm_plan import Blocking, sides_of, up
 from hlokit.cpu.kernels.contraction.packing import (
     Operand,
@@ -24,7 +24,8 @@ from hlokit.cpu.kernels.contraction.packing import (
     pack_rows,
     write_corrections,
 )
-from hlokit.cpu.kernels.contraction.space import Axis, Space, unravelled
+from hlokit.cpu.kernels.contraction.results import put
+from hlokit.cpu.kernels.contraction.space import Axis, Space
 from hlokit.cpu.kernels.contraction.tile import AxpyTile, Tile
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
 from hlokit.cpu.llvm import I1, I8, Function, Index, Module, Pointer, Value
@@ -502,26 +503,18 @@ class _Finish:
         return product.module.add_by_text(fn, "dot_results")
 
     def _by_vectors(self, sums: Pointer, place: Index) -> None:
-        fn, lanes, parts = self.fn, self.lanes, self.arithmetic.parts
+        fn, call, lanes, parts = self.fn, self.product.call, self.lanes, self.arithmetic.parts
         for first in range(0, self.columns, lanes):
             found = [sums[first * parts + part * lanes].load(lanes) for part in range(parts)]
             count = self.columns - first
             if count == 1:  # LLVM 22 makes a truncating store under a mask of one known lane as wide as before
-                self._put([part.lane(0) for part in found], place + first, None)
+                put(fn, call, place + first, [part.lane(0) for part in found], None)
             else:
-                self._put(found, place + first, lanes_up_to(fn, count, lanes))
+                put(fn, call, place + first, found, lanes_up_to(fn, count, lanes))
 
     def _by_elements(self, sums: Pointer, place: Index) -> None:
         lanes, parts = self.lanes, self.arithmetic.parts
         with self.fn.loop(0, self.columns) as column:
             at = column.index // lanes * (lanes * parts) + column.index % lanes
-            self._put([sums[at + part * lanes].load() for part in range(parts)], place + column.index, None)
-
-    def _put(self, parts: Sequence[Value], place: Index, mask: Value | None) -> None:
-        """Columns that lie side by side to the epilogue, or to the result."""
-        call, result = self.product.call, self.product.result
-        values = [rounded(part, result.dtype.real) for part in parts]
-        if call.store is not None:
-            call.store(self.fn, unravelled(place, result.dimensions), values, mask)
-        else:
-            write(result.dtype, self.fn.table(len(call.operands)), place, values, mask)
+            found = [sums[at + part * lanes].load() for part in range(parts)]
+            put(self.fn, self.product.call, place + column.index, found)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import fused
-from hlokit.cpu.kernels.contraction.elements import read, rounded, write
+from hlokit.cpu.kernels.contraction.elements import read
+from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.contraction.space import affine, unravelled
-from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace, both, phase_function, shared_out, strides
+from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace, both, phase_function, shared_out
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
-from hlokit.cpu.llvm import POINTER, Function, Index, Module, Value, scalar_type, type_of
+from hlokit.cpu.llvm import Function, Index, Module, Value, scalar_type, type_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class ScalarPlan:
             index = list(outputs)
             for a in placed:
                 index[a.dim] = affine(f, a.first, [(outputs[a.dim], a.step)])
-            _store(f, call, s, index, sums)
+            put(f, call, index, sums)
         return Routine((Phase(f.end(module, "convolution_scalar", exported=True), chunks),))
 
 
@@ -91,23 +92,3 @@ def _multiplied(sums: Sequence[Value], lhs: Sequence[Value], rhs: Sequence[Value
         return [fused(lhs[0], rhs[0], sums[0])]
     real = fused(-lhs[1], rhs[1], fused(lhs[0], rhs[0], sums[0]))
     return [real, fused(lhs[1], rhs[0], fused(lhs[0], rhs[1], sums[1]))]
-
-
-def _store(f: Function, call: Call, s: WindowSpace, index: Sequence[Index], sums: Sequence[Value]) -> None:
-    """One finished sum: to the epilogue, or to the result's element at this index."""
-    parts = [rounded(value, s.result.real) for value in sums]
-    if s.result.kind == "pred" and len(parts) > 1:
-        parts = [parts[0] | parts[1]]
-    put(f, call, s, index, parts, None)
-
-
-def put(
-    f: Function, call: Call, s: WindowSpace, index: Sequence[Index], parts: Sequence[Value], mask: Value | None
-) -> None:
-    """Values of the result's type to the epilogue, or to the result's elements from this index on."""
-    if call.store is not None:
-        call.store(f, index, parts, mask)
-        return
-    number = affine(f, 0, list(zip(index, strides(s.dimensions), strict=True)))
-    out = f.pointer("table", POINTER)[2].load_pointer()  # here, not at the entry: sums need all registers
-    write(s.result, out, number, parts, mask)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from hlokit.cpu.kernels.contraction import costs
-from hlokit.cpu.kernels.contraction.elements import first_lanes, rounded
-from hlokit.cpu.kernels.contraction.scalar_convolution import put
+from hlokit.cpu.kernels.contraction.elements import first_lanes
+from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.contraction.space import affine, unravelled
 from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace, both, phase_function, shared_out
 from hlokit.cpu.kernels.routine import Call, Phase
@@ -56,18 +56,14 @@ class _Rows:
     def _row(self, index: Sequence[Index]) -> None:
         """One row, whose index this is in all dimensions but the last."""
         fn, s, lanes = self.fn, self.s, self.lanes
-        zero = fn.constant(0, type_of(scalar_type(s.wide.real), lanes))
-        if s.result.kind == "pred":
-            parts = [rounded(zero, s.result)]
-        else:
-            parts = [rounded(zero, s.result.real)] * (2 if s.result.is_complex else 1)
+        zeros = [fn.constant(0, type_of(scalar_type(s.wide.real), lanes))] * (2 if s.wide.is_complex else 1)
         whole = self.size // lanes * lanes
         with fn.loop(0, whole, lanes) as loop:
-            put(fn, self.call, s, [*index, loop.index], parts, self._mask(loop.index))
+            put(fn, self.call, [*index, loop.index], zeros, self._mask(loop.index))
         if whole < self.size:
             first = fn.index(whole)
             tail = first_lanes(fn.index(self.size - whole), lanes)
-            put(fn, self.call, s, [*index, first], parts, both(self._mask(first), tail))
+            put(fn, self.call, [*index, first], zeros, both(self._mask(first), tail))
 
     def _mask(self, first: Index) -> Value | None:
         """The elements of a vector that belong to the parts; None: all do."""
