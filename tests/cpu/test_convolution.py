@@ -210,6 +210,9 @@ DILATED = {
     "nhwc_7x7_by_8": (make(NHWC, dilated(7, 8, 8)), (1, 9, 9, 20), (7, 7, 20, 17)),
     "groups": (make(NHWC, dilated(1, 2, 2), 2), (2, 9, 9, 40), (1, 1, 20, 38)),
     "few_features": (make(NHWC, dilated(1, 2, 2)), (4, 19, 19, 8), (1, 1, 8, 3)),
+    "one_feature": (make(NHWC, dilated(1, 2, 2)), (4, 19, 19, 8), (1, 1, 8, 1)),
+    "one_place_to_a_row": (make(NCHW, [*dilated(1, 2), WindowDimension(1, 1, 1, -1, 3)]), (4, 8, 40, 1), (30, 8, 1, 1)),
+    "to_bytes": (make(NHWC, dilated(1, 2, 2), result=dtypes.u8), (4, 19, 19, 8), (1, 1, 8, 17)),
     "window_dilation_too": (make(NHWC, [WindowDimension(3, 1, 2, 3, 2, 2)] * 2), (2, 9, 9, 20), (3, 3, 20, 20)),
     "to_pred": (make(NCHW, dilated(1, 2, 2), result=dtypes.pred), (2, 40, 9, 9), (37, 40, 1, 1)),
 }  # fmt: skip

@@ -39,7 +39,7 @@ class _Rows:
         self.step = lines[0].step if lines else 1
         self.residues = sorted(a.first for a in lines)
         sum_bytes = s.wide.real.bits // 8
-        self.lanes = min(call.target.vector_bytes // sum_bytes, 1 << (self.size - 1).bit_length())
+        self.lanes = min(call.target.vector_bytes // sum_bytes, max(2, 1 << (self.size - 1).bit_length()))
 
     def write(self, chunks: int) -> None:
         """The chunks' rows."""
