@@ -1,6 +1,7 @@
 """Where compile time goes: parse, passes and each part of making machine code, for the stored benchmark programs.
 
 python -m bench.compile_profile [REGEX] [--rounds N] [--xla]
+python -m bench.compile_profile --file PROGRAM.hlo ... [--rounds N]
 
 A table in milliseconds of processor time of all threads, the least of the rounds, without the object cache and
 without what the process made before. Columns:
@@ -18,6 +19,8 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 os.environ["HLOKIT_CACHE_DIR"] = ""
@@ -53,7 +56,6 @@ def measured(clock: Clock) -> None:
     from hlokit.cpu import compiler, emit
     from hlokit.cpu.emit import entry
     from hlokit.cpu.jit import objects as jit
-    from hlokit.cpu.kernels.routine import KERNELS
     from hlokit.cpu.lower import program
     from hlokit.runtime import code, plan
 
@@ -65,8 +67,7 @@ def measured(clock: Clock) -> None:
     wrap(program, "arrange", "arrange")
     wrap(entry, "KernelWriter", "emit")
     wrap(emit.KernelWriter, "write", "emit")
-    for name, kernel in KERNELS.items():
-        KERNELS[name] = clock.timed("routine", kernel)
+    wrap(compiler, "prepare_routines", "routine")
     wrap(compiler, "assign", "buffers")
     wrap(compiler.EntryWriter, "entry", "entry")
     wrap(jit, "_prepared", "read")
@@ -107,11 +108,15 @@ def main() -> int:
     parser.add_argument("only", nargs="?", default="", metavar="REGEX")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--xla", action="store_true")
+    parser.add_argument("--file", type=Path, nargs="+", default=[], metavar="HLO", help="these programs instead")
     options = parser.parse_args()
     clock = Clock()
     measured(clock)
     names = [path.name.removesuffix(".hlo.gz") for path in sorted(FOLDER.glob("*.hlo.gz"))]
-    names = [name for name in names if re.search(options.only, name)]
+    texts = {name: partial(stored_text, name) for name in names if re.search(options.only, name)}
+    if options.file:
+        texts = {path.name: partial(path.read_text, encoding="utf-8") for path in options.file}
+        options.xla = False  # XLA compiles the stored programs from their JAX functions
     print(
         f"{'':34s}"
         + "".join(f"{c:>9s}" for c in COLUMNS)
@@ -120,11 +125,11 @@ def main() -> int:
     )
     totals = dict.fromkeys(COLUMNS, 0.0)
     ratios: list[float] = []
-    for name in names:
+    for name, read in texts.items():
         rounds: list[dict[str, float]] = []
         executable: Any = None
         for _ in range(options.rounds):
-            row, executable = compiled(stored_text(name), clock)
+            row, executable = compiled(read(), clock)
             rounds.append(row)
         best = min(rounds, key=lambda r: r["all"])
         for column in COLUMNS:
