@@ -23,7 +23,7 @@ _UNIT = 64
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _Sequences:
     """outer x length x inner complex numbers at a place."""
 
     place: Place
@@ -35,7 +35,7 @@ def write_bluestein(phases: Phases, axis: TransformAxis, transform: Callable[[Ph
     n, size, w = axis.n, convolution_size(axis.n, _UNIT), phases.lanes
     chirp, filters = phases.take(-(-n // w) * w), phases.take(size)
     wide = phases.take(axis.outer * size * axis.inner)
-    source, target, between = _Rows(axis.source, n), _Rows(axis.target, n), _Rows(wide, size)
+    source, target, between = _Sequences(axis.source, n), _Sequences(axis.target, n), _Sequences(wide, size)
     _write_chirp(phases, n, chirp)
     _write_filter(phases, n, size, chirp, filters)
     transform(phases, TransformAxis(1, size, 1, filters, filters))
@@ -77,7 +77,7 @@ def _valid(first: Index, count: int, lanes: int) -> Index:
     return (first.fn.index(count) - first).smax(0).smin(lanes)
 
 
-def _write_product(phases: Phases, axis: TransformAxis, source: _Rows, target: _Rows, factors: Place) -> None:
+def _write_product(phases: Phases, axis: TransformAxis, source: _Sequences, target: _Sequences, factors: Place) -> None:
     """target[o][k][i] = source[o][k][i] factors[k], zeros where the source has no k."""
     count, w = min(source.length, target.length), phases.lanes
 
