@@ -164,9 +164,16 @@ def _by_cause(tables: Mapping[str, list[Row]], known: list[Cause]) -> list[str]:
         ("Fail, and are skipped on JAX's CPU client by its name", lambda row: row.skipped_there),
         ("Cut off", lambda row: row.cut_off),
     ):
-        names = [f"- `{test.id.removeprefix('tests/')}` ({row.job.mode})" for row in whole for test in pick(row)]
+        names = [line for row in whole for line in _listed(row, pick(row))]
         lines += ["", f"{title}:", "", *names] if names else []
     return lines
+
+
+def _listed(row: Row, tests: list[logs.Test]) -> list[str]:
+    """A line for each test, or one for all of a file where they are many."""
+    if len(tests) > 12:
+        return [f"- `{row.job.file}` ({row.job.mode}): {len(tests)} tests"]
+    return [f"- `{test.id.removeprefix('tests/')}` ({row.job.mode})" for test in tests]
 
 
 def _not_run(tables: Mapping[str, list[Row]], every: list[str]) -> list[str]:
