@@ -1,4 +1,4 @@
-"""Runs LLVM text on NumPy arrays, before and below the runtime: for tests."""
+"""Runs LLVM modules and text on NumPy arrays, before and below the runtime: for tests."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def avx2() -> Target:
 
 
 class Native:
-    """The compiled functions of a module's text."""
+    """The compiled functions of a module, or of LLVM text."""
 
-    def __init__(self, text: str, target: Target | None = None, level: int = 1) -> None:
+    def __init__(self, code: Module | str, target: Target | None = None, level: int = 1) -> None:
         import llvmlite.binding as llvm
 
         target = target or host()
         self._machine = llvm.Target.from_triple(target.triple).create_target_machine(
             cpu=target.cpu, features=target.features, opt=level
         )
-        self._text = text = legal(text, target)
+        self._text = text = code if isinstance(code, str) else legal(code, target).text()
         module = llvm.parse_assembly(text)
         module.verify()
         self._engine = llvm.create_mcjit_compiler(module, self._machine)
@@ -85,11 +85,11 @@ def map_function(
     return fn
 
 
-def map_text(body: Body, inputs: Sequence[DType], output: DType, lanes: int, target: Target | None = None) -> str:
+def map_module(body: Body, inputs: Sequence[DType], output: DType, lanes: int, target: Target | None = None) -> Module:
     """A module with map_function's @main."""
     module = Module()
     module.add(map_function("main", body, inputs, output, lanes, target), exported=True)
-    return module.text()
+    return module
 
 
 def map_arrays(
@@ -101,7 +101,7 @@ def map_arrays(
     target: Target | None = None,
 ) -> np.ndarray[Any, Any]:
     """body mapped over arrays of one length; the result's storage is the output type's."""
-    return apply(Native(map_text(body, inputs, output, lanes, target), target), "main", arrays, output, lanes)
+    return apply(Native(map_module(body, inputs, output, lanes, target), target), "main", arrays, output, lanes)
 
 
 def apply(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hlokit.cpu.jit.legal import legal
 from hlokit.cpu.jit.objects import Library, compile_object
 from hlokit.cpu.kernels.routine import Call, Kernel
 from hlokit.cpu.llvm import Module
@@ -24,7 +25,7 @@ class Routines:
         assert routine is not None
         self.call, self.routine = call, routine
         module.exported.update(dict.fromkeys(p.function for p in routine.phases))
-        self.text = module.text() + functions
+        self.text = legal(module, call.target).text() + functions
         self._code = Library([compile_object(self.text, call.target)]) if routine.phases else None
 
     def __call__(self, *operands: Any, backwards: bool = False) -> list[Any]:

@@ -33,7 +33,7 @@ def compiled(op: Convolution, lhs: Shape, rhs: Shape, target: Target | None = No
     out, module, target = op.infer(lhs, rhs), Module(), target or host()
     routine = contraction(Call(op, (lhs, rhs), (out,), target, **more), module)
     assert routine is not None
-    library = Library([compile_object(module.text(), target, opt=1)])
+    library = Library([compile_object(module, target, opt=1)])
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
     def run(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -55,7 +55,7 @@ class Compiled:
         for phase in routine.phases:
             module.exported[phase.function] = None
         self.text = module.text()
-        self.native = Native(self.text, call.target)
+        self.native = Native(module, call.target)
 
     def __call__(self, *operands: np.ndarray[Any, Any], chunks: list[int] | None = None) -> np.ndarray[Any, Any]:
         shape = self.call.results[0]

@@ -12,11 +12,12 @@ import pytest
 
 from hlokit.cpu.jit import objects as jit
 from hlokit.cpu.jit.pool import pool
-from hlokit.cpu.llvm import COLD, SHARED
+from hlokit.cpu.llvm import COLD, I64, POINTER, Function, Global, Module, Prototype, type_of
 from hlokit.cpu.target import BASELINES, Target, available_threads, baseline, host, parse, quota
 from hlokit.errors import ArgumentError, UnsupportedError
 from tests.leaks import main
 
+F32 = type_of("float")
 TEXT = """
 define internal i64 @square(i64 %x) alwaysinline {
   %y = mul i64 %x, %x
@@ -33,14 +34,10 @@ define i64 @f(i64 %x) {
   ret i64 %z
 }
 """
-VECTOR = """
-define void @scale(ptr %x) {
-  %v = load <16 x float>, ptr %x, align 4
-  %w = fmul <16 x float> %v, splat (float 3.0)
-  store <16 x float> %w, ptr %x, align 4
-  ret void
-}
-"""
+VECTOR = Module()
+with VECTOR.function("scale", [(POINTER, "x")]) as scale:
+    scale.pointer("x", F32).store(scale.pointer("x", F32).load(16) * 3.0)
+VECTOR.exported["scale"] = None
 
 
 def function(address: int, result=ctypes.c_int64, *arguments):
@@ -234,77 +231,85 @@ def test_targets_that_users_name():
             parse(wrong)
 
 
-PARTS = """
-@table = internal unnamed_addr constant [2 x i64] [i64 40, i64 2], align 64
-declare i64 @outside(i64)
+OUTSIDE = Prototype("outside", I64, {"x": I64})
 
-define internal i64 @twice(i64 %x) alwaysinline {
-  %y = add i64 %x, %x
-  ret i64 %y
-}
 
-define internal i64 @first(i64 %x) {
-  %y = call i64 @twice(i64 %x)
-  %t = load i64, ptr @table
-  %z = add i64 %y, %t
-  ret i64 %z
-}
+def parts(cold=(), shared=(), name="f"):
+    """A module whose function `name` gives outside(2 (2 x + 40)) for x: by @second, which calls @first."""
+    module = Module()
+    table = module.table("table", I64, [40, 2])
 
-define internal i64 @second(i64 noundef %x) nounwind {
-  %y = call i64 @first(i64 %x)
-  %t = load i64, ptr getelementptr (i8, ptr @table, i64 8)
-  %z = mul i64 %y, %t
-  ret i64 %z
-}
+    def begin(own, attributes=""):
+        home = "some" if own in shared else ""
+        return Function(own, [(I64, "x")], I64, attributes, own in cold, home)
 
-define i64 @f(i64 %x) {
-  %y = call i64 @second(i64 %x)
-  %z = call i64 @outside(i64 %y)
-  ret i64 %z
-}
-"""
+    f = begin("twice", "alwaysinline")
+    f.returns(f.argument("x") + f.argument("x"))
+    module.add(f)
+    f = begin("first")
+    f.returns(f.call_for(I64, "twice", f.argument("x")) + f.address(table).load())
+    module.add(f)
+    f = begin("second", "nounwind")
+    f.returns(f.call_for(I64, "first", f.argument("x")) * f.address(table)[1].load())
+    module.add(f)
+    f = begin(name)
+    f.returns(f.call(OUTSIDE, f.call_for(I64, "second", f.argument("x"))))
+    module.add(f, exported=True)
+    return module
+
+
+def result(objects, name="f"):
+    """What the function gives for 5."""
+    outside = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda x: x + 1000)
+    library = jit.Library(objects, {"outside": ctypes.cast(outside, ctypes.c_void_p).value})
+    return function(library.address(name), ctypes.c_int64, ctypes.c_int64)(5)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9])
-def test_a_split_text_is_the_same_program(count):
-    texts, cold = jit.split(PARTS, count)
-    assert len(texts) == min(count, 3) and not cold and (texts, "") == jit.split(PARTS, count)
-    outside = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda x: x + 1000)
-    objects = [jit.compile_object(each, host()) for each in texts]
-    library = jit.Library(objects, {"outside": ctypes.cast(outside, ctypes.c_void_p).value})
-    assert function(library.address("f"), ctypes.c_int64, ctypes.c_int64)(5) == 1100
+def test_a_split_module_is_the_same_program(count, monkeypatch):
+    monkeypatch.setattr(jit, "_WORTH_A_THREAD", 10)
+    shared, texts, cold = jit.split(parts(), count)
+    assert len(texts) == min(count, 3) and not shared and not cold and texts == jit.split(parts(), count)[1]
+    assert result([jit.compile_object(each, host()) for each in texts]) == 1100
 
 
-def test_a_text_with_variables_is_not_split():
-    for line in ("@n = internal global i64 0", "@n = constant i64 0", "attributes #0 = { alwaysinline }"):
-        assert jit.split(line + PARTS, 2) == ([line + PARTS], "")
-    assert len(jit.split("@n = external global i64" + PARTS, 2)[0]) == 2
+def test_a_module_with_variables_is_not_split(monkeypatch):
+    monkeypatch.setattr(jit, "_WORTH_A_THREAD", 10)
+    for own, is_split in (
+        (Global("n", I64), False),
+        (Global("n", I64, constant=True, exported=True), False),
+        (Global("n", I64, constant=True), True),
+        (Global("n", I64, external=True), True),
+    ):
+        module = parts()
+        module.use(own)
+        shared, texts, cold = jit.split(module, 2)
+        assert (len(texts), shared, cold) == (1 + is_split, [], "")
+        assert is_split or texts == [module.text()]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_cold_functions_are_an_object_of_level_0(threads, monkeypatch):
-    text = PARTS.replace("@second(i64 noundef %x) nounwind", f"@second(i64 noundef %x) nounwind {COLD}")
-    assert jit.split(text, 1) == ([text.replace(COLD, "noinline optnone")], ""), "too little for a module of its own"
+    module = parts(cold=["second"])
+    ((usual,), cold) = jit.split(module, 1)[1:]
+    assert not cold and COLD not in usual and "noinline optnone" in usual, "too little for a module of its own"
     monkeypatch.setattr(jit, "_WORTH_A_MODULE", 10)
-    (usual,), cold = jit.split(text, 1)
+    ((usual,), cold) = jit.split(module, 1)[1:]
     assert "declare i64 @second" in usual and "@table" in usual and "define hidden i64 @second" in cold
     assert "declare i64 @first" in cold and "alwaysinline" in usual and "alwaysinline" not in cold
     levels = list[int]()
     emit = jit._emit
     monkeypatch.setattr(jit, "_emit", lambda t, m, level, o: levels.append(level) or emit(t, m, level, o))
-    objects = jit.compile_objects(text, host(), threads=threads)
+    objects = jit.compile_objects(module, host(), threads=threads)
     assert sorted(levels) == [0, 2] and [code.opt for code in objects] == [2, 2]
-    outside = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda x: x + 1000)
-    library = jit.Library(objects, {"outside": ctypes.cast(outside, ctypes.c_void_p).value})
-    assert function(library.address("f"), ctypes.c_int64, ctypes.c_int64)(5) == 1100
-    assert "second:" in jit.assembly(text, host()) and "first:" in jit.assembly(text, host())
+    assert result(objects) == 1100
+    assert "second:" in jit.assembly(module, host()) and "first:" in jit.assembly(module, host())
 
 
 def test_functions_that_programs_share_are_made_once(monkeypatch):
-    shared = PARTS.replace("@second(i64 noundef %x) nounwind", f'@second(i64 noundef %x) nounwind {SHARED}="some"')
-    other = shared.replace("@f(", "@g(")
-    (text,), rest = jit.apart(shared)
-    assert jit.apart(other)[0] == [text] and jit.apart(PARTS) == ([], PARTS)
+    shared, other = parts(shared=["second"]), parts(shared=["second"], name="g")
+    ((text,), (rest,), cold) = jit.split(shared, 1)
+    assert jit.split(other, 1)[0] == [text] and jit.split(parts(), 1) == ([], [parts().text()], "") and not cold
     assert "define hidden i64 @second" in text and "@f(" not in text
     assert "declare i64 @second" in rest and "@f(" in rest
     monkeypatch.setattr(jit, "_made_before", {})
@@ -314,12 +319,10 @@ def test_functions_that_programs_share_are_made_once(monkeypatch):
         asked.append(text)
         return jit.compile_object(text, target, opt)
 
-    outside = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda x: x + 1000)
-    symbols = {"outside": ctypes.cast(outside, ctypes.c_void_p).value}
-    for program, name, result in ((shared, "f", 1100), (other, "g", 1100), (shared, "f", 1100)):
-        library = jit.Library(jit.compile_objects(program, host(), make_shared=make), symbols)
-        assert function(library.address(name), ctypes.c_int64, ctypes.c_int64)(5) == result
+    for program, name in ((shared, "f"), (other, "g"), (shared, "f")):
+        assert result(jit.compile_objects(program, host(), make_shared=make), name) == 1100
     assert asked == [text]
+    assert "second:" in jit.assembly(shared, host())
     jit.compile_objects(shared, host(), 1, make_shared=make)
     assert len(asked) == 2, "another level is another object"
     jit.forget()
@@ -331,34 +334,30 @@ def test_functions_that_programs_share_are_made_once(monkeypatch):
 
 
 def test_what_is_cold_beside_shared_functions_is_at_level_0(monkeypatch):
-    text = PARTS.replace("@f(i64 %x)", f"@f(i64 %x) {COLD}", 1)
-    for name in ("@first(i64 %x)", "@second(i64 noundef %x) nounwind"):
-        text = text.replace(f"{name} {{", f'{name} {SHARED}="some" {{')
+    module = parts(cold=["f"], shared=["first", "second"])
     levels = list[int]()
     emit = jit._emit
     monkeypatch.setattr(jit, "_made_before", {})
     monkeypatch.setattr(jit, "_emit", lambda t, m, level, o: levels.append(level) or emit(t, m, level, o))
-    outside = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda x: x + 1000)
-    library = jit.Library(
-        jit.compile_objects(text, host(), threads=1), {"outside": ctypes.cast(outside, ctypes.c_void_p).value}
-    )
-    assert function(library.address("f"), ctypes.c_int64, ctypes.c_int64)(5) == 1100
+    assert result(jit.compile_objects(module, host(), threads=1)) == 1100
     assert levels == [2, 0]
 
 
 def test_a_text_has_the_constants_that_it_uses(monkeypatch):
     monkeypatch.setattr(jit, "_WORTH_A_MODULE", 10)
-    text = PARTS.replace("@f(i64 %x)", f"@f(i64 %x) {COLD}", 1)
-    (usual,), cold = jit.split(text, 1)
+    ((usual,), cold) = jit.split(parts(cold=["f"]), 1)[1:]
     assert "@table" in usual and "@table" not in cold
 
 
-def test_large_texts_are_compiled_by_several_threads(monkeypatch):
+def test_large_modules_are_compiled_by_several_threads(monkeypatch):
     monkeypatch.setattr(jit, "_WORTH_A_THREAD", 100)
-    assert len(jit.compile_objects(PARTS, host(), threads=2)) == 2
-    assert len(jit.compile_objects(PARTS, host(), threads=1)) == 1
+    assert len(jit.compile_objects(parts(), host(), threads=2)) == 2
+    assert len(jit.compile_objects(parts(), host(), threads=1)) == 1
+    module = parts()
+    with module.function("g", []) as f:
+        f.call("nowhere")
     with pytest.raises(ValueError, match="undefined"):
-        jit.compile_objects(PARTS + "\ndefine void @g() {\n  call void @h(i64 %x)\n  ret void\n}\n", host(), threads=3)
+        jit.compile_objects(module, host(), threads=3)
 
 
 def test_modules_that_an_interrupt_left_to_the_collector() -> None:
@@ -366,14 +365,14 @@ def test_modules_that_an_interrupt_left_to_the_collector() -> None:
     before = len(jit._contexts)
     for _ in range(10):
         with jit._machine(host(), 2) as machine:
-            module = jit._prepared("define void @f() {\n  ret void\n}\n", host(), machine)
+            module = jit._prepared("define void @f() {\n  ret void\n}\n", machine)
         module.itself = module
         assert len(jit._contexts) == before + 1
         del module
         gc.collect()
         assert len(jit._contexts) == before
     with pytest.raises(ValueError, match="cannot read"), jit._machine(host(), 2) as machine:
-        jit._prepared("no LLVM", host(), machine)
+        jit._prepared("no LLVM", machine)
     assert len(jit._contexts) == before
 
 

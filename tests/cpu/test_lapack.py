@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -65,9 +64,14 @@ def operands_of(instruction: Instruction) -> list[Any]:
     return arrays
 
 
-@cache
-def loaded(text: str, target: Target) -> Library:
-    return Library([compile_object(text, target)], lapack_symbols(text))
+_LOADED: dict[tuple[str, Target], Library] = {}
+
+
+def loaded(module: Module, target: Target) -> Library:
+    key = module.text(), target
+    if key not in _LOADED:
+        _LOADED[key] = Library([compile_object(module, target)], lapack_symbols(module))
+    return _LOADED[key]
 
 
 def run(call: Call, operands: list[Any], backwards: bool = False, fill: int = 0xC1) -> list[Any]:
@@ -75,7 +79,7 @@ def run(call: Call, operands: list[Any], backwards: bool = False, fill: int = 0x
     module = Module()
     routine = lapack(call, module)
     assert isinstance(routine, Routine)
-    library = loaded(module.text(), call.target)
+    library = loaded(module, call.target)
     results = [np.full(s.dimensions, 77, s.dtype.numpy) for s in call.results]
     scratch = np.full(routine.scratch + 64, fill, np.uint8)
     arrays = [*map(np.ascontiguousarray, operands), *results]

@@ -30,7 +30,7 @@ class Compiled:
         assert isinstance(routine, Routine)
         self.routine, self.results = routine, call.results
         self.text = module.text()
-        self.native = Native(self.text, call.target)
+        self.native = Native(module, call.target)
 
     def __call__(self, *operands: Any, backwards: bool = False) -> list[Any]:
         """The results, with the chunks in order, two at a time, or backwards and one at a time."""
@@ -239,7 +239,7 @@ def test_code_is_made_for_every_machine(name: str, element: str) -> None:
         assert (
             KERNELS["triangular-solve"](Call(TriangularSolve(True), (shape, shape), (shape,), baseline(name)), module) is not None
         )
-        assert compile_object(module.text(), baseline(name))
+        assert compile_object(module, baseline(name))
 
 
 def test_what_has_no_code_is_left_to_the_reference() -> None:

@@ -21,7 +21,7 @@ def built(*functions: Function) -> Library:
     module = Module()
     for function in functions:
         module.add(function, exported=True)
-    return Library([compile_object(module.text(), host())])
+    return Library([compile_object(module, host())])
 
 
 def called(library: Library, name: str, *operands: int) -> int:

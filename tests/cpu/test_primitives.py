@@ -15,7 +15,7 @@ from hlokit.forms.primitives import PRIMITIVES
 from hlokit.ops.numerics import bits_of, convert, from_bits
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DTYPES, DType, f32, f64, pred, s32, u8
-from tests.cpu.native import Native, apply, avx2, map_arrays, map_function, map_text
+from tests.cpu.native import Native, apply, avx2, map_arrays, map_function, map_module
 
 Array = np.ndarray[Any, Any]
 
@@ -219,7 +219,7 @@ def test_convert(source: DType) -> None:
             return emit("convert", source, values, target)
 
         module.add(map_function(f"to_{target}", body, [source], target, 8), exported=True)
-    native = Native(module.text())
+    native = Native(module)
     for target in TYPES:
         with np.errstate(all="ignore"):
             expected = convert(operand, target.numpy)
@@ -342,6 +342,6 @@ def test_every_primitive_assembles_for_arm() -> None:
         def body(values: list[Value], name: str = primitive.name, result: DType = result) -> Value:
             return emit(name, dtype, values, result)  # noqa: B023
 
-        module = llvm.parse_assembly(map_text(body, [dtype] * primitive.arity, result, 4, target))
+        module = llvm.parse_assembly(map_module(body, [dtype] * primitive.arity, result, 4, target).text())
         module.triple = target.triple
         assert "ret" in machine.emit_assembly(module)

@@ -226,7 +226,7 @@ def test_vectors(bits: int, patience: int) -> None:
         sorter.call(f.pointer("items", sorter.item), f.index_argument("n"), f.pointer("spare"))
         f.returns()
         module.add(f, exported=True)
-        native = Native(module.text())
+        native = Native(module)
         for count in sorted({0, 1, 33, size // 2, size - 1, size}):
             random = _RANDOM.integers(0, 2**bits, count, of)
             for values in (random, random % of.type(7), ~(random % of.type(2)), np.sort(random)):

@@ -33,7 +33,7 @@ def test_rows_become_columns(scalar: str, rows: int, unit: int) -> None:
     f.returns()
     module = Module()
     module.add(f, exported=True)
-    library = Library([compile_object(module.text(), host())], {})
+    library = Library([compile_object(module, host())], {})
     source = np.arange(rows * rows * unit).reshape(rows, rows, unit).astype(KINDS[scalar])
     target = np.zeros_like(source)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.address("turn"))(

@@ -13,8 +13,9 @@ import pytest
 
 import hlokit as hk
 from hlokit import stack
-from hlokit.cpu.jit.frames import deepest, frame
+from hlokit.cpu.jit.frames import deepest
 from hlokit.cpu.kernels.routine import STACK
+from hlokit.cpu.llvm import I8, I32, POINTER, Module, Record, type_of
 from hlokit.cpu.target import baseline
 from hlokit.judge.closeness.equality import differs
 from hlokit.runtime import on_stack
@@ -218,13 +219,19 @@ def test_the_size_is_known() -> None:
 
 
 def test_frames_are_counted() -> None:
-    functions = {
-        "a": "define void @a() {\n  %x = alloca [4 x <8 x float>], i64 2, align 64\n  call void @b()\n call void @c()\n}",
-        "b": "define void @b() {\n  %x = alloca i8, i64 1000, align 64\n  call void @c()\n}",
-        "c": "define void @c() {\n  %x = alloca i32, align 4\n  call void @c()\n}",
-    }
-    assert [frame(t) for t in functions.values()] == [256, 1000, 4]
-    assert deepest(functions, "a") == 1260
+    module = Module()
+    event = Record("Event", {"kind": I32, "next": POINTER})
+    floats = type_of("float", 8)
+    takes = {"a": (floats.array(4), 2), "b": (I8, 1000), "c": (I32, 1), "d": (event, 2), "e": (floats, 3)}
+    calls = {"a": ["b", "c", "d"], "b": ["c"], "c": ["c"], "d": ["e"], "e": []}
+    for name, (type, count) in takes.items():
+        with module.function(name, []) as f:
+            f.local(type, count)
+            for called in calls[name]:
+                f.call(called)
+    assert [d.stack for d in module.functions.values()] == [256, 1000, 4, 32, 96]
+    assert deepest(module.functions, "a") == 256 + 1000 + 4
+    assert deepest(module.functions, "d") == 32 + 96
 
 
 def test_small_programs_are_called_as_they_are() -> None:
@@ -237,7 +244,7 @@ def test_the_code_is_made_for_other_machines() -> None:
     from hlokit.cpu.jit import objects as jit
 
     for name in ("x86-64", "aarch64"):
-        assert "hlokit_on_stack" in jit.assembly(on_stack.written(baseline(name)).text(), baseline(name))
+        assert "hlokit_on_stack" in jit.assembly(on_stack.written(baseline(name)), baseline(name))
 
 
 @pytest.mark.parametrize(

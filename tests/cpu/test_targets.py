@@ -32,7 +32,7 @@ def test_older_processors(target: str, name: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_aarch64_is_assembled(name: str) -> None:
     target = baseline("aarch64")
-    code = compile_object(compile_program(hk.parse(read_program(BUNDLED, name).hlo), target).text, target)
+    code = compile_object(compile_program(hk.parse(read_program(BUNDLED, name).hlo), target).written.module, target)
     assert code[:4] == b"\x7fELF"
     assert int.from_bytes(code[18:20], "little") == 183  # EM_AARCH64
 

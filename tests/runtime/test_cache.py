@@ -11,6 +11,7 @@ import pytest
 from hlokit.cpu.jit import cache as caching
 from hlokit.cpu.jit import objects as jit
 from hlokit.cpu.jit.cache import Cache, Key, compiled, compiled_objects, object_key, recorded
+from hlokit.cpu.llvm import I64, Module
 from hlokit.cpu.target import baseline, host
 from hlokit.tools.cache import clear, show, why
 
@@ -49,7 +50,11 @@ def test_an_object_is_compiled_once(cache: Cache, monkeypatch: pytest.MonkeyPatc
 
 
 def test_several_objects_are_one_entry(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    two = TEXT + "define i64 @g() {\n  ret i64 6\n}\n"
+    two = Module()
+    for name, result in (("f", 5), ("g", 6)):
+        with two.function(name, [], I64) as f:
+            f.returns(result)
+        two.exported[name] = None
     monkeypatch.setattr(jit, "_WORTH_A_THREAD", 10)
     monkeypatch.setattr(jit, "available_threads", lambda: 2)
     first = compiled_objects(two, host(), name="m")

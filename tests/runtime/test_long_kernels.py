@@ -550,5 +550,5 @@ def test_a_process_ends_cleanly_after_an_interrupt() -> None:
 def test_the_code_is_made_for_other_machines() -> None:
     for name in ("x86-64", "aarch64"):
         target = baseline(name)
-        assert "hlokit_interruptible" in jit.assembly(long_kernels.written(target).text(), target)
-        assert "hlokit_hold" in jit.assembly(pool_code.written(target).text(), target)
+        assert "hlokit_interruptible" in jit.assembly(long_kernels.written(target), target)
+        assert "hlokit_hold" in jit.assembly(pool_code.written(target), target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlokit.cpu.emit.entry import EntryWriter, Prepared, Written, finished, prepare_kernels, prepare_routines, work
+from hlokit.cpu.emit.entry import EntryWriter, Prepared, Written, finish, prepare_kernels, prepare_routines, work
 from hlokit.cpu.jit.merging import merged
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.loops.expr import Buffer
@@ -107,7 +107,8 @@ def compile_program(
     writer = EntryWriter(written, assignment, prepared, (len(flat), len(results), len(constants)), interrupts)
     writer.entry(block)
     llvm.functions = merged(llvm.functions, (*llvm.exported, *written.kernels))
-    text = finished(written, interrupts)
+    finish(written, interrupts)
+    text = llvm.text()
     return Program(module, context, block, flat, results, constants, assignment, prepared, written, text, work(block))
 
 

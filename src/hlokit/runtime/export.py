@@ -16,7 +16,7 @@ from hlokit.cpu.jit.objects import compile_object
 from hlokit.cpu.jit.pool_code import PARALLEL
 from hlokit.cpu.kernels.linalg.lapack import lapack_names
 from hlokit.cpu.kernels.routine import STACK
-from hlokit.cpu.llvm import I8, I32, METADATA, POINTER, Function, Global, Pointer, Prototype
+from hlokit.cpu.llvm import I8, I32, POINTER, Function, Global, Module, Pointer, Prototype
 from hlokit.cpu.target import ALIGNMENT, Target, parse
 from hlokit.errors import HlokitError, UnsupportedError
 from hlokit.hlo.module import HloModule
@@ -56,7 +56,7 @@ def export_object(
     program = compile_program(module, machine, strict=strict, interrupts=False)
     _refuse(program)
     header = place.with_suffix(".h")
-    place.write_bytes(compile_object(_text(program, name), machine))
+    place.write_bytes(compile_object(_module(program, name), machine))
     header.write_text(_header(module, program, machine, name), encoding="utf-8")
     return place, header
 
@@ -69,20 +69,20 @@ def _refuse(program: Program) -> None:
     for step in program.written.hosts:
         (instruction, *_) = step.instructions
         raise UnsupportedError(f"export_object: {instruction.name} ({instruction.opcode}): {step.reason}")
-    needed = lapack_names(program.text)
+    needed = lapack_names(program.written.module.external)
     if needed:
         raise UnsupportedError(f"export_object: the program calls LAPACK's {', '.join(needed)}")
 
 
-# -- the text
+# -- the module
 
 
-def _text(program: Program, name: str) -> str:
+def _module(program: Program, name: str) -> Module:
     module = program.written.module
     del module.exported[ENTRY]
     module.add(_parallel())
     module.add(_function(program, name), exported=True)
-    return module.text() + METADATA
+    return module
 
 
 def _parallel() -> Function:
@@ -124,7 +124,7 @@ def _header(module: HloModule, program: Program, target: Target, name: str) -> s
     upper = name.upper()
     parameters = [(p.name, leaf) for p in module.entry.parameters for leaf in array_leaves(p.shape)]
     results = [("", leaf) for leaf in array_leaves(module.entry.root.shape)]
-    streams = "!nontemporal" in program.text
+    streams = any(definition.streams for definition in program.written.module.functions.values())
     version: str = sys.modules["hlokit"].__version__
     lines = [
         f"/* {name}: the HLO module {_comment(module.name)} as machine code, by hlokit {version}.",

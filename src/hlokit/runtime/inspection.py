@@ -32,9 +32,9 @@ def stage_text(program: Program, target: Target, stage: str) -> str:
     if stage == "llvm":
         return program.text
     if stage == "llvm-opt":
-        return optimised_llvm(program.text, target)
+        return optimised_llvm(program.written.module, target)
     if stage == "asm":
-        return assembly(program.text, target)
+        return assembly(program.written.module, target)
     raise HlokitError(f"as_text({stage!r}): one of {', '.join(STAGES)}")
 
 

@@ -20,8 +20,9 @@ def twin(executable: Executable, traced: Traced, extra: tuple[int, ...], held: o
     """A copy that runs the traced program; `extra`: the pointers that its text asks for, into what `held` holds."""
     made = copy.copy(executable)
     made.extra, made.held = extra, held
-    objects = compiled_objects(traced.text, executable.target, name=executable.source.name)
-    lapack, runtime = tuple(lapack_names(traced.text)), plans.called(traced.called)
+    objects = compiled_objects(traced.module, executable.target, name=executable.source.name)
+    called = traced.module.external
+    lapack, runtime = tuple(lapack_names(called)), plans.called(called)
     made.use(
         replace(executable.plan, objects=tuple(objects), lapack=lapack, runtime=runtime, parallel=True, work=1e9),
         HostSteps(traced.hosts) if traced.hosts else None,

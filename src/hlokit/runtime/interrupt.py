@@ -121,7 +121,7 @@ def _in_handler() -> bool:
 def _code() -> Library:
     target = host()
     module = written(target)
-    library = Library([compiled(module.text(), target, name="interrupt")], cpython.addresses(module))
+    library = Library([compiled(module, target, name="interrupt")], cpython.addresses(module))
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_in_handler))  # pending calls may outlive this module's variables
     ctypes.c_uint64.from_address(library.address(_IN_HANDLER.name)).value = id(_in_handler)
     place = ctypes.c_uint64.from_address(library.address(MAIN_THREAD.name))

@@ -15,7 +15,7 @@ import numpy as np
 
 from hlokit.cpu.jit.cache import Cache, Key
 from hlokit.cpu.jit.objects import Library, compile_object
-from hlokit.cpu.llvm import I64, METADATA, POINTER, Function, Module, type_of
+from hlokit.cpu.llvm import I64, POINTER, Function, Module, type_of
 from hlokit.cpu.target import Target, available_threads, host
 from hlokit.runtime.arena import Buffer
 from hlokit.stack import Thread
@@ -76,7 +76,7 @@ def _measured(target: Target) -> Limits:
     _arithmetic(module, lanes)
     _copying(module, "past", lanes, nontemporal=True)
     _copying(module, "near", lanes, _AGAIN)
-    library = Library([compile_object(module.text() + METADATA, target)])
+    library = Library([compile_object(module, target)])
     threads = available_threads()
     chains, past, near = (_function(library, name) for name in ("chains", "past", "near"))
     steps = 300_000

@@ -53,7 +53,7 @@ _CALLED = (PARALLEL_UNTIL.name, SIGNAL.name, ENDING.name, ENDED.name)
 def _code() -> Library:
     target = host()
     functions = {name: code().address(name) for name in _CALLED} | interrupt.symbols()
-    return Library([compiled(written(target).text(), target, name="long kernels")], functions)
+    return Library([compiled(written(target), target, name="long kernels")], functions)
 
 
 INTERRUPTIBLE = Prototype("hlokit_interruptible", I32, {**PARALLEL.named, "work": I64})

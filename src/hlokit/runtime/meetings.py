@@ -149,9 +149,7 @@ class _Native:
         self.set: Callable[[int, int | None], int] = process.pthread_setspecific
         process.pthread_setspecific.argtypes = [ctypes.c_ulong, ctypes.c_void_p]
         target = host()
-        self._library = Library(
-            [compiled(_written().text(), target, name="meetings")], {SHARE.name: native_share().address}
-        )
+        self._library = Library([compiled(_written(), target, name="meetings")], {SHARE.name: native_share().address})
         self.address = self._library.address(_SWITCH.name)
 
 

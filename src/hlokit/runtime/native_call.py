@@ -164,7 +164,7 @@ def native_call() -> NativeCall | None:
         return None
     target = host()
     module = _written()
-    return NativeCall(Library([compiled(module.text(), target, name="call")], cpython.addresses(module)))
+    return NativeCall(Library([compiled(module, target, name="call")], cpython.addresses(module)))
 
 
 @cache

@@ -45,7 +45,7 @@ def raise_refused() -> None:
 @cache
 def _code() -> Library:
     target = host()
-    library = Library([compiled(written(target).text(), target, name="stack")])
+    library = Library([compiled(written(target), target, name="stack")])
     if ctypes.CFUNCTYPE(ctypes.c_int32)(library.address("hlokit_stack_prepare"))():
         raise EvaluationError("the process has no key left for values of its threads (pthread_key_create)")
     return library

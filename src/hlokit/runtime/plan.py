@@ -89,13 +89,13 @@ def peak_of(program: Program) -> Peak:
 def made(program: Program, target: Target, name: str, time_limit: float | None) -> Plan:
     """The plan of a compiled program, its objects compiled or from the cache."""
     return Plan(
-        tuple(compiled_objects(program.text, target, name=name, time_limit=time_limit)),
+        tuple(compiled_objects(program.written.module, target, name=name, time_limit=time_limit)),
         tuple(np.ascontiguousarray(literal.to_python()) for literal in program.constants),
         dict(program.assignment.aliases),
         tuple(program.assignment.overwritten),
         program.work,
         program.assignment.aligned,
-        _lapack(program.text),
+        _lapack(program.written.module.external),
         called(program.written.module.external),
         program.written.parallel,
         peak_of(program),
@@ -118,13 +118,13 @@ def functions(names: Sequence[str]) -> dict[str, int]:
     return {name: address for each in names for name, address in _RUNTIME[each]().items()}
 
 
-def _lapack(text: str) -> tuple[str, ...]:
-    """The routines of LAPACK that LLVM text calls."""
-    if f"@{LAPACK}" not in text:
+def _lapack(names: Sequence[str]) -> tuple[str, ...]:
+    """The routines of LAPACK among functions that code calls."""
+    if not any(name.startswith(LAPACK) for name in names):
         return ()  # to import what follows takes 6 ms
     from hlokit.cpu.kernels.linalg.lapack import lapack_names
 
-    return tuple(lapack_names(text))
+    return tuple(lapack_names(names))
 
 
 # -- the cache

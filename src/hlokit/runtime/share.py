@@ -13,7 +13,6 @@ from hlokit.cpu.llvm import (
     I8,
     I32,
     I64,
-    METADATA,
     POINTER,
     Field,
     Function,
@@ -43,7 +42,7 @@ class NativeShare:
 
     def __init__(self) -> None:
         target = host()
-        self._library = Library([compiled(_text(), target, name="collectives")])
+        self._library = Library([compiled(_module(), target, name="collectives")])
         prototype = ctypes.CFUNCTYPE(
             None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64
         )
@@ -77,12 +76,12 @@ _JOB = Record(
 _FOLD = Record("Fold", {"entry": POINTER, "words": I64, "table": Field(POINTER, 0)})
 
 
-def _text() -> str:
+def _module() -> Module:
     module = Module()
     for function in (_copy(), _fetch(), _store(), _block(), _job()):
         module.add(function)
     module.add(_share(), exported=True)
-    return module.text() + METADATA
+    return module
 
 
 def _copy() -> Function:

@@ -10,10 +10,11 @@ from typing import Any
 from hlokit.analysis.cost import operations
 from hlokit.cpu.emit import KernelWriter
 from hlokit.cpu.emit.scalars import scalar_function
-from hlokit.cpu.jit.frames import OWN, deepest, frame
+from hlokit.cpu.jit.frames import OWN, deepest
 from hlokit.cpu.kernels.epilogue import EpilogueWriter, fuse, suits
+from hlokit.cpu.kernels.linalg import LAPACK
 from hlokit.cpu.kernels.routine import KERNELS, PACKERS, PHASE, Call, Phase, Routine
-from hlokit.cpu.llvm import I32, I64, METADATA, POINTER, SYMBOL, Function, Module, Pointer, Prototype, Value, While
+from hlokit.cpu.llvm import I32, I64, POINTER, Function, Module, Pointer, Prototype, Value, While
 from hlokit.cpu.loops.expr import Buffer, reachable
 from hlokit.cpu.lower.buffers import Assignment, Home
 from hlokit.cpu.lower.chains import link
@@ -197,11 +198,9 @@ class _Preparation:
         function = writer.write()
         if tight and len(function.lines) <= _INLINED:
             function.attributes = "alwaysinline"
-        text = function.text()
-        name = "k" + sha256(text.encode()).hexdigest()[:16]
-        self.module.add_text(name, text.replace("@kernel(", f"@{name}(", 1))
-        for symbol in function.symbols.values():
-            self.module.use(symbol)
+        definition = function.definition()
+        name = "k" + sha256(definition.text().encode()).hexdigest()[:16]
+        self.module.add(definition.renamed(name))
         return Prepared(((name, step.loops.chunks),), tuple(writer.buffers))
 
     def routine(self, step: RoutineStep) -> list[Step]:
@@ -271,10 +270,10 @@ class _Preparation:
         """Takes over a routine's functions; gives those of its phases as they are called now, with their chunks."""
         names = _shared_names(module)
         self.module.called.update((name, module.called[name]) for name in module.external)
-        for name, text in module.globals.items():
-            self.module.globals.setdefault(names[name], _renamed(text, names))
-        for name, text in module.functions.items():
-            self.module.functions.setdefault(names[name], _renamed(text, names))
+        for name, symbol in module.globals.items():
+            self.module.globals.setdefault(names[name], symbol.renamed(names[name]))
+        for name, definition in module.functions.items():
+            self.module.functions.setdefault(names[name], definition.renamed(names[name], names))
         return tuple((names[p.function], p.chunks) for p in phases)
 
     def epilogue(self, step: RoutineStep) -> EpilogueWriter | None:
@@ -293,23 +292,21 @@ class _Preparation:
 
 def _shared_names(module: Module) -> dict[str, str]:
     """Names for a routine's functions and tables, made from all that each refers to: the same for the same."""
-    texts = module.globals | module.functions
-    used = {name: [n for n in dict.fromkeys(SYMBOL.findall(text)) if n in texts] for name, text in texts.items()}
+    used: dict[str, list[str]] = {name: [symbol.name for symbol in g.used] for name, g in module.globals.items()}
+    used |= {name: list(definition.symbols) for name, definition in module.functions.items()}
+    texts = {name: symbol.definition() for name, symbol in module.globals.items()}
+    texts |= {name: definition.text() for name, definition in module.functions.items()}
     digests = {name: sha256(text.encode()).digest() for name, text in texts.items()}
     names: dict[str, str] = {}
     for name in texts:
         reached = dict.fromkeys([name])
         stack = [name]
         while stack:
-            new = [n for n in used[stack.pop()] if n not in reached]
+            new = [n for n in used[stack.pop()] if n in texts and n not in reached]
             reached |= dict.fromkeys(new)
             stack += new
         names[name] = f"{name}.r{sha256(b''.join(digests[n] for n in reached)).hexdigest()[:16]}"
     return names
-
-
-def _renamed(text: str, names: Mapping[str, str]) -> str:
-    return SYMBOL.sub(lambda m: f"@{names.get(m[1], m[1])}", text)
 
 
 _LITTLE = 1 << 13
@@ -327,8 +324,8 @@ RUNTIME = (_INTERRUPTED.name, _INTERRUPTIBLE.name, _ON_STACK.name)
 """The functions of hlokit.runtime that programs call."""
 
 
-def finished(written: Written, interrupts: bool = True, calls_python: bool = False) -> str:
-    """The program's whole text.
+def finish(written: Written, interrupts: bool = True, calls_python: bool = False) -> None:
+    """Completes the program's module.
 
     With `interrupts`, which stands for a process around it that has the functions of hlokit.runtime, an entry that
     takes more than a little stack runs on a thread of its own where its caller has less. Not if it calls Python: its
@@ -337,20 +334,19 @@ def finished(written: Written, interrupts: bool = True, calls_python: bool = Fal
     module = written.module
     needed = _stack(written) if interrupts and not (calls_python or written.hosts) else 0
     if written.leaves:
-        module.surround("hlokit_lapack_", _HOLD, _GO_ON)  # so that nobody ends a routine of LAPACK midway
+        module.surround(LAPACK, _HOLD, _GO_ON)  # so that nobody ends a routine of LAPACK midway
     if needed:
         module.rename(ENTRY, _WHOLE.name)
         fn = Function(ENTRY, [(POINTER, "bases")], I32, is_cold=True)
         fn.returns(fn.call(_ON_STACK, fn.address(_WHOLE), fn.pointer("bases"), needed))
         module.add(fn, exported=True)
-    return module.text() + METADATA
 
 
 def _stack(written: Written) -> int:
     """Bytes of stack that the entry takes; 0 for as little as any thread has."""
     functions = written.module.functions
-    library = _LIBRARY if any("@hlokit_lapack_" in text for text in functions.values()) else 0
-    if not library and sum(map(frame, functions.values())) <= _LITTLE:
+    library = _LIBRARY if any(name.startswith(LAPACK) for name in written.module.external) else 0
+    if not library and sum(definition.stack for definition in functions.values()) <= _LITTLE:
         return 0
     own = deepest(functions, ENTRY)
     return own + library + OWN if own > _LITTLE or library else 0
@@ -388,7 +384,7 @@ class EntryWriter:
     def entry(self, block: StepBlock) -> None:
         """`i32 @hlokit_entry(ptr %bases)`."""
         fn = Function(ENTRY, [(POINTER, "bases")], I32, is_cold=True)
-        fn.alloca(POINTER.text, max(1, len(self.assignment.slots)), 8, name="%slots")
+        fn.alloca(POINTER, max(1, len(self.assignment.slots)), 8, name="%slots")
         slots = fn.pointer("slots", POINTER)
         for number, home in enumerate(self.assignment.slots):
             slots[number].store(self._fixed(fn, home))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlokit.cpu.compiler import Program
-from hlokit.cpu.emit.entry import EntryWriter, Written, finished, is_tight
+from hlokit.cpu.emit.entry import EntryWriter, Written, finish, is_tight
 from hlokit.cpu.jit.libc import monotonic_ns
 from hlokit.cpu.llvm import I32, I64, POINTER, Field, Function, Module, Prototype, Record
 from hlokit.cpu.loops.expr import Buffer
@@ -19,20 +19,18 @@ from hlokit.cpu.target import Target
 
 @dataclass(frozen=True)
 class Traced:
-    """The text, and what its numbers mean.
+    """The module, and what its numbers mean.
 
     steps   by number, and the innermost loops and branches round each
     hosts   the steps of the reference, by their own number
     extra   pointers that its table of pointers has after the program's
-    called  functions that it calls of those who load it
     """
 
-    text: str
+    module: Module
     steps: list[Step]
     around: list[tuple[Step, ...]]
     hosts: list[HostStep]
     extra: int
-    called: tuple[str, ...]
 
 
 def timed(program: Program, target: Target) -> Traced:
@@ -54,7 +52,7 @@ def _traced(program: Program, kind: type[_Traced], more: Sequence[Function], ext
     own = program.written.module
     module.globals |= own.globals
     module.called |= own.called
-    module.functions |= {name: text for name, text in own.functions.items() if not name.startswith("hlokit_")}
+    module.functions |= {name: d for name, d in own.functions.items() if not name.startswith("hlokit_")}
     written = Written(module)
     counts = (len(program.arguments), len(program.results), len(program.constants))
     writer = kind(written, program.assignment, program.prepared, counts)
@@ -62,8 +60,8 @@ def _traced(program: Program, kind: type[_Traced], more: Sequence[Function], ext
     writer.entry(program.block)
     for function in more:
         module.add(function)
-    text = finished(written, calls_python=True)
-    return Traced(text, writer.steps, writer.around, written.hosts, extra, tuple(module.external))
+    finish(written, calls_python=True)
+    return Traced(module, writer.steps, writer.around, written.hosts, extra)
 
 
 class _Traced(EntryWriter):

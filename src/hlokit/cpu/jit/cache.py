@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from hlokit.cpu.jit.objects import ObjectCode, compile_object, compile_objects, made_at
+from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import Target
 from hlokit.forks import unforked
 
@@ -100,30 +101,32 @@ class Event:
 
 
 @unforked
-def compiled(text: str, target: Target, opt: int = 2, name: str = "", time_limit: float | None = None) -> ObjectCode:
+def compiled(
+    code: Module | str, target: Target, opt: int = 2, name: str = "", time_limit: float | None = None
+) -> ObjectCode:
     """`compile_object`, unless the cache has its result. An object of a lower level than asked for is not kept."""
     cache = Cache()
-    key = object_key(text, target, opt, name)
+    key = object_key(code if isinstance(code, str) else code.text(), target, opt, name)
     found = cache.lookup(key)
     if found is not None:
         return made_at(found, opt)
     start = time.perf_counter()
-    code = compile_object(text, target, opt, time_limit)
-    if code.opt == opt:
-        cache.store(key, code, time.perf_counter() - start)
-    return code
+    made = compile_object(code, target, opt, time_limit)
+    if made.opt == opt:
+        cache.store(key, made, time.perf_counter() - start)
+    return made
 
 
 def compiled_objects(
-    text: str, target: Target, opt: int = 2, name: str = "", time_limit: float | None = None
+    module: Module, target: Target, opt: int = 2, name: str = "", time_limit: float | None = None
 ) -> list[ObjectCode]:
     """`compile_objects`, unless the cache has its result: one entry, a line with their lengths before them."""
-    key = objects_key(text, target, opt, name)
+    key = objects_key(module.text(), target, opt, name)
     found = stored_objects(key, opt)
     if found is not None:
         return found
     start = time.perf_counter()
-    objects = compile_objects(text, target, opt, time_limit, make_shared=partial(compiled, name=_SHARED_NAME))
+    objects = compile_objects(module, target, opt, time_limit, make_shared=partial(compiled, name=_SHARED_NAME))
     if all(code.opt == opt for code in objects):
         payload = json.dumps([len(code) for code in objects]).encode() + b"\n" + b"".join(objects)
         Cache().store(key, payload, time.perf_counter() - start)

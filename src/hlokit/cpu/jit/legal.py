@@ -1,4 +1,4 @@
-"""Legalization: operations without an instruction become functions of the module itself: `legal(text, target)`.
+"""Legalization: operations without an instruction become functions of the module itself: `legal(module, target)`.
 
 LLVM would call __extendhfsf2 and __truncsfhf2 of the compiler's library, and floor, roundeven, fmaf and the like of
 C's: one element at a time, and not every process and linker has them. Only fma of f64 is left to C.
@@ -6,42 +6,55 @@ C's: one element at a time, and not every process and linker has them. Only fma 
 
 from __future__ import annotations
 
-import re
 from functools import cache
 
-from hlokit.cpu.llvm import Function, Type, Value, type_of, vector
+from hlokit.cpu.llvm import Definition, Function, Module, Operation, Prototype, Type, Value
 from hlokit.cpu.target import Target
 
-_EXTENSION = re.compile(r"= fpext (half|<(\d+) x half>) (.+) to (?:<\d+ x )?(float|double)>?$", re.MULTILINE)
-_TRUNCATION = re.compile(r"= fptrunc (float|<(\d+) x float>) (.+) to (?:half|<\d+ x half>)$", re.MULTILINE)
-_ROUNDING = re.compile(r"@llvm\.(roundeven|floor|ceil|trunc)\.(?:v(\d+))?f(32|64)\(")
-_FUSED = re.compile(r"@llvm\.fma\.(?:v(\d+))?f32\(")
+
+def legal(module: Module, target: Target) -> Module:
+    """The module with calls in the place of such instructions, and with the functions that they call."""
+    lacking = _lacking(target)
+    if not lacking:
+        return module
+    called: dict[Operation, Prototype[Value]] = {}
+
+    def call(operation: Operation) -> Prototype[Value] | None:
+        if operation.name not in lacking:
+            return None
+        if operation not in called:
+            of = (operation.result if operation.name == "fpext" else operation.operand).scalar
+            name = f"hlokit_{operation.name}_{of}_{operation.operand.lanes}"
+            called[operation] = Prototype(name, operation.result)
+        return called[operation]
+
+    made = module.map(lambda definition: definition.replacing(call))
+    for operation, prototype in called.items():
+        made.add(_written(operation, prototype.name))
+    return made
 
 
-def legal(text: str, target: Target) -> str:
-    """The LLVM text with calls in the place of such instructions, and with the functions that they call."""
-    if target.arch != "x86_64":
-        return text
-    functions: dict[str, str] = {}
+def _lacking(target: Target) -> set[str]:
+    """The names of Operations that the target has no instruction for."""
+    lacking: set[str] = set()
+    if target.arch == "x86_64":
+        if not target.has("f16c"):
+            lacking |= {"fpext", "fptrunc"}
+        if not target.has("sse4.1"):
+            lacking |= {"roundeven", "floor", "ceil", "trunc"}
+        if not (target.has("fma") or target.has("avx512f")):
+            lacking.add("fma")
+    return lacking
 
-    def named(name: str, lanes: str | None, *rest: str) -> str:
-        """The name of the function that does it for so many lanes."""
-        count = int(lanes or 1)
-        full = "_".join(["hlokit", name, *rest, str(count)])
-        functions[full] = _WRITERS[name](full, count, *rest)
-        return f"@{full}"
 
-    def call(match: re.Match[str], result: str, name: str, *rest: str) -> str:
-        return f"= call {vector(result, int(match[2] or 1))} {named(name, match[2], *rest)}({match[1]} {match[3]})"
-
-    if not target.has("f16c"):
-        text = _EXTENSION.sub(lambda m: call(m, m[4], "extended", m[4]), text)
-        text = _TRUNCATION.sub(lambda m: call(m, "half", "truncated"), text)
-    if not target.has("sse4.1"):
-        text = _ROUNDING.sub(lambda m: named("rounded", m[2], m[1], m[3]) + "(", text)
-    if not (target.has("fma") or target.has("avx512f")):
-        text = _FUSED.sub(lambda m: named("fused", m[1]) + "(", text)
-    return "\n".join([text, *functions.values()])
+@cache
+def _written(operation: Operation, name: str) -> Definition:
+    """The function that does it."""
+    count = 3 if operation.name == "fma" else 1
+    f, operands = _function(name, operation.result, *[operation.operand] * count)
+    write = {"fpext": _extended, "fptrunc": _truncated, "fma": _fused}.get(operation.name)
+    f.returns(write(f, *operands) if write is not None else _rounded(f, *operands, way=operation.name))
+    return f.definition()
 
 
 def _function(name: str, result: Type, *parameters: Type) -> tuple[Function, list[Value]]:
@@ -51,11 +64,9 @@ def _function(name: str, result: Type, *parameters: Type) -> tuple[Function, lis
     return f, [f.argument(parameter) for parameter in names]
 
 
-@cache
-def _extended(name: str, lanes: int, result: str) -> str:
+def _extended(f: Function, x: Value) -> Value:
     """f16 to f32 or f64, exactly: the exponent moved; of denormals a normal number of the same unit less its power of
     two."""
-    f, (x,) = _function(name, type_of(result, lanes), type_of("half", lanes))
     bits = x.as_bits().zext(32)
     size = bits & 0x7FFF
     moved = size << 13
@@ -65,14 +76,11 @@ def _extended(name: str, lanes: int, result: str) -> str:
     small = ((moved + (113 << 23)).as_float() - 2.0**-14).as_bits()
     magnitude = small.where(size < 0x400, large)
     value = (magnitude | ((bits & 0x8000) << 16)).as_float()
-    f.returns(value if result == "float" else value.cast("fpext", "double"))
-    return f.text()
+    return value if f.result == value.type.text else value.cast("fpext", "double")
 
 
-@cache
-def _truncated(name: str, lanes: int) -> str:
+def _truncated(f: Function, x: Value) -> Value:
     """f32 to f16, to nearest even; of f16's denormals adding 1/2 rounds, whose last bit is their unit."""
-    f, (x,) = _function(name, type_of("half", lanes), type_of("float", lanes))
     bits = x.as_bits()
     size = bits & 0x7FFF_FFFF
     odd = (size >> 13) & 1
@@ -81,37 +89,25 @@ def _truncated(name: str, lanes: int) -> str:
     high = f.constant(0x7E00, bits.type).where(size > 0x7F80_0000, large)
     small = (size.as_float() + 0.5).as_bits() - 0x3F00_0000
     magnitude = small.where(size < (113 << 23), high)
-    f.returns((magnitude | ((bits >> 16) & 0x8000)).trunc(16).as_float())
-    return f.text()
+    return (magnitude | ((bits >> 16) & 0x8000)).trunc(16).as_float()
 
 
-@cache
-def _rounded(name: str, lanes: int, way: str, bits: str) -> str:
+def _rounded(f: Function, x: Value, way: str) -> Value:
     """To an integral value, with the operand's sign: adding the first power of two without fractions rounds to even."""
-    type = type_of({"32": "float", "64": "double"}[bits], lanes)
-    f, (x,) = _function(name, type, type)
-    size, least = x.abs(), 2.0 ** {"32": 23, "64": 52}[bits]
+    size, least = x.abs(), 2.0 ** (23 if x.bits == 32 else 52)
     given = size if way == "trunc" else x
-    power = f.constant(least, type).copysign(given)
+    power = f.constant(least, x.type).copysign(given)
     near = (given + power) - power
-    one = f.constant(1.0, type)
+    one = f.constant(1.0, x.type)
     if way == "ceil":
         near = near + one.where(near < given, 0.0)
     elif way != "roundeven":
         near = near - one.where(near > given, 0.0)
     signed = near.copysign(x)
-    f.returns(x.where(size.compare("uge", least), signed))
-    return f.text()
+    return x.where(size.compare("uge", least), signed)
 
 
-@cache
-def _fused(name: str, lanes: int) -> str:
+def _fused(f: Function, *operands: Value) -> Value:
     """x y + z of f32 in f64, in which the product is exact."""
-    single = type_of("float", lanes)
-    f, operands = _function(name, single, single, single, single)
-    a, b, c = (x.cast("fpext", "double") for x in operands)
-    f.returns((a * b + c).cast("fptrunc", "float"))
-    return f.text()
-
-
-_WRITERS = {"extended": _extended, "truncated": _truncated, "rounded": _rounded, "fused": _fused}
+    x, y, z = (operand.cast("fpext", "double") for operand in operands)
+    return (x * y + z).cast("fptrunc", "float")

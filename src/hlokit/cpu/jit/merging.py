@@ -5,124 +5,84 @@ Packing and tiles of a program's products differ so, by strides and sizes; code 
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hlokit.cpu.llvm import SHARED
+from hlokit.cpu.llvm import Definition
 
 _MOST = 4
 """Parameters more. Where there are more constants, as in tiles that have a stride's multiple in each row, they stay."""
-_INTEGERS = re.compile(
-    r"  %\S+ = (?:(?:add|sub|mul|shl|and|or|xor|icmp \w+)(?: nsw| nuw)* i64|phi i64|getelementptr|select i1 %\w+,) "
-    r"|  store i64 |  call void @(?!llvm\.)"
-)
-"""Lines whose constants may be variables. Divisors are far faster as constants."""
-_NUMBER = re.compile(r"(?<=\bi64 )-?\d+\b(?! x )|(?<=, )-?\d+$|(?<=\[ )-?\d+(?=, %)")
-"""Integers in them: after their type, second operands of arithmetic, initial values of loops."""
-_POINTER = re.compile(r"ptr @([\w.$]+)")
-_CALL = re.compile(r"call void @([\w.$]+)\((.*)\)$", re.MULTILINE)
 
 
-def merged(functions: Mapping[str, str], exported: Iterable[str]) -> dict[str, str]:
+def merged(functions: Mapping[str, Definition], exported: Iterable[str]) -> dict[str, Definition]:
     """The functions by name, equal ones under the first one's name. One whose address is taken stays as it is."""
     groups = _candidates(functions)
     if not groups:
         return dict(functions)
-    kept = {*exported, *(name for text in functions.values() for name in _POINTER.findall(text))}
-    clusters = [c for names in groups for c in _clusters({n: functions[n] for n in names if n not in kept})]
+    kept = {*exported, *(name for definition in functions.values() for name in definition.addresses)}
+    clusters = [c for group in groups for c in _clusters([d for d in group if d.name not in kept])]
     clusters = [cluster for cluster in clusters if len(cluster.members) > 1]
     calls = {name: arguments for cluster in clusters for name, arguments in cluster.calls().items()}
+    if not calls:
+        return dict(functions)
     result = dict(functions)
     for cluster in clusters:
         first, *others = cluster.members
-        result[first] = cluster.text(functions[first])
+        result[first] = cluster.definition(functions[first])
         for name in others:
             del result[name]
-    return {name: _calling(text, calls) for name, text in result.items()} if calls else result
+    return {name: definition.calling(calls) for name, definition in result.items()}
 
 
-def _candidates(functions: Mapping[str, str]) -> list[list[str]]:
-    """Names of functions of the same length and parameters that nothing inlines and that are this program's alone."""
-    groups: dict[tuple[int, str], list[str]] = defaultdict(list)
-    for name, text in functions.items():
-        first = text.partition("\n")[0]
-        if "noinline" in first and "void" in first and SHARED not in first:
-            groups[text.count("\n"), first.replace(f"@{name}(", "@(", 1)].append(name)
-    return [names for names in groups.values() if len(names) > 1]
+def _candidates(functions: Mapping[str, Definition]) -> list[list[Definition]]:
+    """Functions with the same parameters and attributes that nothing inlines and that are this program's alone."""
+    groups: dict[str, list[Definition]] = defaultdict(list)
+    for definition in functions.values():
+        if definition.is_apart and definition.result == "void" and not definition.shared:
+            groups[definition.renamed("").head("")].append(definition)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 @dataclass
 class _Cluster:
-    """Functions that one can stand for: for each the constants at the same places, line and number in it."""
+    """Functions that one can stand for: for each its constants, which stand at the same places."""
 
-    skeleton: dict[int, list[str]]
     members: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
-    def parameters(self) -> dict[tuple[str, ...], int]:
-        """By what the members have at a place: the parameter that stands there."""
-        columns = zip(*self.members.values(), strict=True)
-        return {column: k for k, column in enumerate(dict.fromkeys(c for c in columns if len(set(c)) > 1))}
+    def columns(self) -> list[tuple[str, ...]]:
+        """What the members have at each place."""
+        return list(zip(*self.members.values(), strict=True))
 
-    def takes(self, name: str, skeleton: dict[int, list[str]], numbers: list[str]) -> bool:
+    def parameters(self) -> dict[tuple[str, ...], str]:
+        """By what the members have at a place: the parameter that stands there."""
+        differing = dict.fromkeys(column for column in self.columns() if len(set(column)) > 1)
+        return {column: f"merged{k}" for k, column in enumerate(differing)}
+
+    def takes(self, name: str, constants: list[str]) -> bool:
         """Whether the function is one of them; then it is added."""
-        if skeleton != self.skeleton:
-            return False
-        self.members[name] = numbers
+        self.members[name] = constants
         if len(self.parameters()) <= _MOST:
             return True
         del self.members[name]
         return False
 
-    def calls(self) -> dict[str, tuple[str, str]]:
+    def calls(self) -> dict[str, tuple[str, list[str]]]:
         """For each member whom to call instead, and with what besides."""
         first, columns = next(iter(self.members)), list(self.parameters())
-        more = {name: [column[k] for column in columns] for k, name in enumerate(self.members)}
-        return {name: (first, "".join(f", i64 {value}" for value in values)) for name, values in more.items()}
+        return {name: (first, [column[k] for column in columns]) for k, name in enumerate(self.members)}
 
-    def text(self, first: str) -> str:
-        """The function for all, made of the first one's text."""
-        lines, parameters = first.split("\n"), self.parameters()
-        columns = zip(*self.members.values(), strict=True)
-        for k, parts in self.skeleton.items():
-            shown = parts[0]
-            for part in parts[1:]:
-                column = next(columns)
-                shown += (f"%merged{parameters[column]}" if column in parameters else column[0]) + part
-            lines[k] = shown
-        head, _, attributes = lines[0].rpartition(")")
-        lines[0] = f"{head}{''.join(f', i64 %merged{k}' for k in parameters.values())}){attributes}"
-        return "\n".join(lines)
+    def definition(self, first: Definition) -> Definition:
+        """The function for all, made of the first one."""
+        parameters = self.parameters()
+        return first.generalized([parameters.get(column) for column in self.columns()])
 
 
-def _clusters(functions: Mapping[str, str]) -> list[_Cluster]:
-    """The functions, those together that differ in few constants. All have as many lines."""
-    lines = {name: text.split("\n") for name, text in functions.items()}
-    rows = list(zip(*lines.values(), strict=True))
-    differing = [k for k, row in enumerate(rows[1:], 1) if len(set(row)) > 1]
-    found: list[_Cluster] = []
-    for name, own in lines.items():
-        split = {k: _split(own[k]) for k in differing}
-        skeleton = {k: parts for k, (parts, _) in split.items()}
-        numbers = [number for _, some in split.values() for number in some]
-        if not any(cluster.takes(name, skeleton, numbers) for cluster in found):
-            found.append(_Cluster(skeleton, {name: numbers}))
-    return found
-
-
-def _split(line: str) -> tuple[list[str], list[str]]:
-    """A line cut at the constants that may be parameters: the text between them, and these."""
-    if not _INTEGERS.match(line) or "splat" in line:
-        return [line], []
-    return _NUMBER.split(line), _NUMBER.findall(line)
-
-
-def _calling(text: str, calls: Mapping[str, tuple[str, str]]) -> str:
-    """The text, with what is called now."""
-
-    def call(match: re.Match[str]) -> str:
-        name, more = calls.get(match[1], (match[1], ""))
-        return f"call void @{name}({match[2]}{more})"
-
-    return _CALL.sub(call, text)
+def _clusters(functions: Iterable[Definition]) -> list[_Cluster]:
+    """The functions, those together that differ in few constants. All have the same parameters."""
+    found: dict[tuple[str | None, ...], list[_Cluster]] = defaultdict(list)
+    for definition in functions:
+        alike, constants = found[definition.skeleton], definition.constants
+        if not any(cluster.takes(definition.name, constants) for cluster in alike):
+            alike.append(_Cluster({definition.name: constants}))
+    return [cluster for alike in found.values() for cluster in alike]

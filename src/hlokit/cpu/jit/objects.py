@@ -1,21 +1,20 @@
-"""LLVM text -> object code -> memory."""
+"""LLVM modules -> object code -> memory."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
-import re
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, cached_property, partial
 from typing import Any
 
 from hlokit.cpu.jit.legal import legal
-from hlokit.cpu.llvm import COLD, SHARED, SYMBOL
+from hlokit.cpu.llvm import COLD, Module
 from hlokit.cpu.target import Target, available_threads, llvm_library, require_system
 from hlokit.forks import lock, unforked
 from hlokit.memory import require
@@ -35,8 +34,9 @@ class ObjectCode(bytes):
 
 
 @with_stack
-def compile_object(text: str, target: Target, opt: int = 2, time_limit: float | None = None) -> ObjectCode:
-    """LLVM text -> object file for `target`. Threads may compile at once, each call in an LLVM context of its own.
+def compile_object(code: Module | str, target: Target, opt: int = 2, time_limit: float | None = None) -> ObjectCode:
+    """A module, or LLVM text as the target can have it -> object file for `target`. Threads may compile at once, each
+    call in an LLVM context of its own.
 
     opt         code generation's level, 0..3. Of LLVM's passes over IR only always-inline and the removal of dead
                 functions run: on our text instcombine, sroa, simplifycfg and gvn cost as much as they save
@@ -44,6 +44,7 @@ def compile_object(text: str, target: Target, opt: int = 2, time_limit: float | 
 
     Raises ValueError for text that LLVM cannot read or that its verifier refuses.
     """
+    text = _text(code, target)
     if time_limit is None or len(text) < time_limit * _BYTES_A_SECOND:
         return made_at(_emit(text, target, opt, True), opt)
     given_up: list[int] = []
@@ -56,19 +57,18 @@ def compile_object(text: str, target: Target, opt: int = 2, time_limit: float | 
 
 
 def compile_objects(
-    text: str,
+    module: Module,
     target: Target,
     opt: int = 2,
     time_limit: float | None = None,
     threads: int | None = None,
     make_shared: Callable[[str, Target, int], ObjectCode] = compile_object,
 ) -> list[ObjectCode]:
-    """As `compile_object`, for a `Library`: a text that is worth it is made into several objects, by as many threads,
+    """As `compile_object`, for a `Library`: a module that is worth it is made into several objects, by as many threads,
     and cold functions into one of their own, at level 0. `make_shared` is asked for the objects of functions that
     programs share, if this process has not made them before."""
     count = threads if threads is not None else available_threads()
-    shared, rest = apart(text)
-    texts, cold = split(rest, min(count, 1 + len(rest) // _WORTH_A_THREAD), others=bool(shared))
+    shared, texts, cold = split(legal(module, target), count)
     jobs: list[Callable[[], ObjectCode]] = [partial(compile_object, text, target, opt, time_limit) for text in texts]
     jobs += [partial(_shared, text, target, opt, make_shared) for text in shared]
     sizes = [len(each) for each in (*texts, *shared)]
@@ -88,7 +88,7 @@ def compile_objects(
                 except BaseException as error:
                     errors.append(error)
 
-    run_all([work] * len(jobs[:count]))
+    run_all([work] * min(count, len(jobs)))
     if errors:
         raise errors[0]
     return [made[number] for number in range(len(jobs))]
@@ -115,53 +115,38 @@ def forget() -> None:
     _made_before.clear()
 
 
-def apart(text: str) -> tuple[list[str], str]:
-    """The texts of functions that programs share, by the value of SHARED, and the rest."""
-    if SHARED not in text:
-        return [], text
-    head, functions = _top_level(text)
-    if any(_UNSHARED.match(line) for line in head):
-        return [], text
-    homes: dict[str, str] = {}
-    for function in functions:
-        found = _SHARED.search(function.partition("\n")[0])
-        homes[function] = found[1] if found else ""
-    order = sorted(functions)  # the same whatever the program calls first
-    names = [name for name in dict.fromkeys(homes.values()) if name]
-    shared = [_part(head, {f: homes[f] == name for f in order}) for name in names]
-    return shared, _part(head, {f: not homes[f] for f in functions})
-
-
-def split(text: str, count: int, others: bool = False) -> tuple[list[str], str]:
-    """At most `count` texts of about equal length, and one of the cold functions, which may be empty. Their objects
-    link to what the text's one object is. `others`: there are objects beside it.
+def split(module: Module, count: int) -> tuple[list[str], list[str], str]:
+    """The texts of functions that programs share, by the value of SHARED; at most `count` of about equal length; and
+    one of the cold functions, which may be empty. Their objects link to what the module's one object is.
 
     Functions that are always inlined go where they are called; the others into one, and are declared where they are
-    called, as are constants. A text with variables of its own is not split.
+    called, as are constants. A module with variables of its own is not split.
     """
-    if count < 2 and COLD not in text:
-        return [text], ""
-    head, functions = _top_level(text)
-    if any(_UNSHARED.match(line) for line in head):
-        return [text], ""
-    heads = {function: function.partition("\n")[0] for function in functions}
-    single = [f for f in functions if "alwaysinline" not in heads[f]]
-    cold = [f for f in single if COLD in heads[f]]
-    if others and len(cold) == len(single):
-        return [], text
-    if cold and (sum(map(len, cold)) < _WORTH_A_MODULE or len(cold) == len(single)):
-        return split(text.replace(COLD, _COLD_WITH_OTHERS), count)
-    count = min(count, len(single) - len(cold))
-    if count < 2 and not cold:
-        return [text], ""
-    homes = dict.fromkeys(cold, count)
-    sizes = [0] * (count - 1) + [int(_COLD_SHARE * sum(map(len, cold)))]  # who is ready first makes these too
-    for function in sorted((f for f in single if f not in homes), key=len, reverse=True):
+    if not all(symbol.is_own for symbol in module.globals.values()):
+        return [], [module.text()], ""
+    apart = [d for d in module.functions.values() if not d.is_inlined]
+    # in the order of names: the same whatever the program calls first
+    homes = sorted({d.shared for d in apart if d.shared})
+    shared = [module.part(sorted(d.name for d in apart if d.shared == home)) for home in homes]
+    own = [d for d in apart if not d.shared]
+    cold, usual = [d for d in own if d.is_cold], [d for d in own if not d.is_cold]
+    if shared and not usual:
+        return shared, [], module.part(d.name for d in cold) if cold else ""
+    cold_size, spelled = sum(len(d.body) for d in cold), COLD
+    count = min(count, 1 + sum(len(d.body) for d in own) // _WORTH_A_THREAD)
+    if cold and (cold_size < _WORTH_A_MODULE or not usual):
+        cold, cold_size, usual, spelled = [], 0, own, _COLD_WITH_OTHERS
+    count = min(count, len(usual))
+    if count < 2 and not cold and not shared:
+        return [], [module.text(spelled)], ""
+    places: list[dict[str, None]] = [{} for _ in range(count)]
+    sizes = [0] * (count - 1) + [int(_COLD_SHARE * cold_size)]  # who is ready first makes these too
+    for definition in sorted(usual, key=lambda d: len(d.body), reverse=True):
         lightest = sizes.index(min(sizes))
-        homes[function] = lightest
-        sizes[lightest] += len(function)
-    texts = [_part(head, {f: homes.get(f, n) == n for f in functions}) for n in range(count + 1)]
-    return texts[:count], texts[count] if cold else ""
+        places[lightest][definition.name] = None
+        sizes[lightest] += len(definition.body)
+    texts = [module.part((d.name for d in usual if d.name in names), spelled) for names in places]
+    return shared, texts, module.part(d.name for d in cold) if cold else ""
 
 
 _WORTH_A_THREAD = 10_000
@@ -172,82 +157,26 @@ _WORTH_A_MODULE = 2000
 """Bytes of cold functions that take longer at the usual level than at level 0 in a module of their own."""
 _COLD_WITH_OTHERS = "noinline optnone"
 """Attributes of cold functions in a module of the usual level: they go through it with few passes."""
-_SHARED = re.compile(SHARED + '="([^"]*)"')
-_UNSHARED = re.compile(r"attributes #|@\S+ = (?!external )(?!(private|internal) (\w+ )*constant )")
-_INTERNAL = re.compile(r"define (internal |private |hidden )?")
-
-
-def _top_level(text: str) -> tuple[list[str], list[str]]:
-    """The lines outside of functions, and the functions."""
-    head: list[str] = []
-    functions: list[str] = []
-    body: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("define "):
-            body = [line]
-        elif body:
-            body.append(line)
-            if line == "}":
-                functions.append("\n".join(body))
-                body = []
-        else:
-            head.append(line)
-    return head, functions
-
-
-def _part(head: Sequence[str], functions: Mapping[str, bool]) -> str:
-    """A text with the functions that are to be in it, those that are inlined in them, and of the rest and of constants
-    the declarations that they need."""
-    placed = [_defined(f) for f, is_here in functions.items() if is_here and not _is_inlined(f)]
-    used = _symbols(placed)
-    waiting = {_name(f): f for f, is_here in functions.items() if _is_inlined(f) or not is_here}
-    while found := [name for name in waiting if name in used]:
-        more = [waiting.pop(name) for name in found]
-        placed += [f if _is_inlined(f) else _declared(f) for f in more]
-        used |= _symbols(f for f in more if _is_inlined(f))
-    named = ("@", "declare ")
-    kept = [line for line in head if line and not (line.startswith(named) and used.isdisjoint(_symbols([line])))]
-    return "\n".join([*kept, *placed])
-
-
-def _symbols(texts: Iterable[str]) -> set[str]:
-    return {name for text in texts for name in SYMBOL.findall(text)}
-
-
-def _is_inlined(function: str) -> bool:
-    return "alwaysinline" in function.partition("\n")[0]
-
-
-def _name(function: str) -> str:
-    found = SYMBOL.search(function)
-    assert found is not None
-    return found[1]
-
-
-def _defined(function: str) -> str:
-    """One of a split text's functions, as others see it."""
-    is_internal = function.startswith(("define internal ", "define private "))
-    return _INTERNAL.sub("define hidden ", function, count=1) if is_internal else function
-
-
-def _declared(function: str) -> str:
-    """One of a split text's functions where it is only called."""
-    return _INTERNAL.sub("declare ", function.partition("\n")[0], count=1).rstrip(" {")
 
 
 @unforked
-def assembly(text: str, target: Target, opt: int = 2) -> str:
-    """The machine code as assembly text, as `compile_objects` makes it."""
-    (usual,), cold = split(text, 1)
-    parts = [(usual, opt), (cold, 0)] if cold else [(usual, opt)]
+def assembly(module: Module, target: Target, opt: int = 2) -> str:
+    """The machine code as assembly text, as `compile_objects` makes it with one thread."""
+    shared, texts, cold = split(legal(module, target), 1)
+    parts = [*((text, opt) for text in (*shared, *texts)), *([(cold, 0)] if cold else [])]
     return "".join(_emit(part, target, level, False).decode() for part, level in parts)
 
 
 @unforked
-def optimised_llvm(text: str, target: Target) -> str:
-    """The LLVM text as code generation gets it."""
+def optimised_llvm(code: Module | str, target: Target) -> str:
+    """The LLVM text of a module, or such text, as code generation gets it."""
     with _machine(target, 2) as machine:
-        return str(_prepared(text, target, machine))
+        return str(_prepared(_text(code, target), machine))
+
+
+def _text(code: Module | str, target: Target) -> str:
+    """A module as text that the target can have."""
+    return code if isinstance(code, str) else legal(code, target).text()
 
 
 def made_at(data: bytes, opt: int, note: str = "") -> ObjectCode:
@@ -337,13 +266,13 @@ _contexts: set[Any] = set()
 finalizes in any order, and a module must not outlive its context."""
 
 
-def _prepared(text: str, target: Target, machine: _Machine) -> Any:
+def _prepared(text: str, machine: _Machine) -> Any:
     """The parsed module, verified, with always-inline done."""
     llvm = _llvm()
     context = llvm.create_context()
     _contexts.add(context)
     with llvm.ffi.OutputString() as message:
-        pointer = _unlocked("LLVMPY_ParseAssembly")(context, legal(text, target).encode(), message)
+        pointer = _unlocked("LLVMPY_ParseAssembly")(context, text.encode(), message)
         if message:
             _contexts.discard(context)
             raise ValueError(f"LLVM cannot read the text:\n{message}")
@@ -355,7 +284,7 @@ def _prepared(text: str, target: Target, machine: _Machine) -> Any:
         if _unlocked("LLVMPY_VerifyModule")(module, message):
             raise ValueError(f"LLVM refuses the text:\n{message}")
     machine.inline(module)
-    for function in module.functions if LOOP in text else ():
+    for function in module.functions:
         if function.name.startswith(LOOP):
             machine.simplify(function)
     return module
@@ -395,7 +324,7 @@ def _emit(text: str, target: Target, opt: int, as_object: bool) -> bytes:
     llvm = _llvm()
     require(_LLVM_BYTES + _BYTES_A_CHARACTER * len(text), "code generation by LLVM")
     with _machine(target, opt) as machine, llvm.ffi.OutputString() as message:
-        module = _prepared(text, target, machine)
+        module = _prepared(text, machine)
         with _switched() if opt else nullcontext():
             buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine.generator, module, int(as_object), message)
         if not buffer:

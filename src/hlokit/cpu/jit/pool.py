@@ -80,7 +80,7 @@ def _made(threads: int) -> Pool:
 def code() -> Library:
     """The pool's functions, and those of hlokit.cpu.jit.guard."""
     target = host()
-    library = Library([compiled(written(target).text(), target, name="thread pool")])
+    library = Library([compiled(written(target), target, name="thread pool")])
     if ctypes.CFUNCTYPE(ctypes.c_int32)(library.address("hlokit_guard_prepare"))():
         raise EvaluationError("the process has no key left for values of its threads (pthread_key_create)")
     atexit.register(_close_all)

@@ -1,9 +1,13 @@
 """Writing LLVM IR: types, values with operators, functions, modules. LLVM's syntax stands in this package alone."""
 
 from hlokit.cpu.llvm.complex import Complex
-from hlokit.cpu.llvm.function import COLD, NOALIAS, SHARED, Function, IfElse, Loop, Repeat, While, unlikely
-from hlokit.cpu.llvm.module import SYMBOL, Module
+from hlokit.cpu.llvm.definition import COLD, SHARED, Definition
+from hlokit.cpu.llvm.function import NOALIAS, Function, IfElse, Loop, Repeat, While, unlikely
+from hlokit.cpu.llvm.indices import Index
+from hlokit.cpu.llvm.module import Module
+from hlokit.cpu.llvm.pointers import Pointer, Pointers
 from hlokit.cpu.llvm.records import Field, Record
+from hlokit.cpu.llvm.references import Operation
 from hlokit.cpu.llvm.regions import Region
 from hlokit.cpu.llvm.symbols import Global, Prototype
 from hlokit.cpu.llvm.transpose import transposed
@@ -24,7 +28,7 @@ from hlokit.cpu.llvm.types import (
     type_of,
     vector,
 )
-from hlokit.cpu.llvm.values import METADATA, Index, LaneMask, Pointer, Pointers, Poison, Value, joined
+from hlokit.cpu.llvm.values import LaneMask, Poison, Value, joined
 
 __all__ = [
     "COLD",
@@ -33,12 +37,11 @@ __all__ = [
     "I16",
     "I32",
     "I64",
-    "METADATA",
     "NOALIAS",
     "POINTER",
     "SHARED",
-    "SYMBOL",
     "Complex",
+    "Definition",
     "Field",
     "Function",
     "Global",
@@ -47,6 +50,7 @@ __all__ = [
     "LaneMask",
     "Loop",
     "Module",
+    "Operation",
     "Pointer",
     "Pointers",
     "Poison",

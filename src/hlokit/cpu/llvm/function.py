@@ -8,20 +8,18 @@ from contextlib import contextmanager
 from functools import cache, lru_cache
 from typing import Any, Self, overload
 
+from hlokit.cpu.llvm.definition import Definition
+from hlokit.cpu.llvm.indices import Index
+from hlokit.cpu.llvm.pointers import INVARIANT, Pointer
 from hlokit.cpu.llvm.records import Record
+from hlokit.cpu.llvm.references import MARK
 from hlokit.cpu.llvm.symbols import Global, Prototype, R
 from hlokit.cpu.llvm.types import I8, I64, POINTER, Type, type_of
-from hlokit.cpu.llvm.values import INVARIANT, Index, Pointer, Poison, Value
+from hlokit.cpu.llvm.values import Poison, Value, variable
 from hlokit.cpu.target import Target
 
-COLD = '"hlokit-cold"'
-"""The attribute of functions whose own instructions take next to no time of a program's: they call what does."""
-SHARED = '"hlokit-shared"'
-"""The attribute of functions that are the same in many programs; its value names those that are made together."""
 NOALIAS = "ptr noalias"
 """The type of a parameter that points to what no other parameter does."""
-_ALIGN = "align 64"
-"""Attribute of functions that are not cold: where a short loop lies in the lines of the cache is worth 5 %."""
 
 Parameter = tuple[str, str]
 """The type with its attributes, and the name without %."""
@@ -35,6 +33,8 @@ class Function:
     block     the label of the block that instructions go to; empty after a return, a jump or a branch
     symbols   the functions and globals that it names, by name
     region    the Region that instructions go to, of a function that has several
+    stack     bytes that it has taken of the stack
+    has_metadata, streams   it has instructions with metadata; stores past the caches among them
     """
 
     def __init__(
@@ -67,6 +67,8 @@ class Function:
         self.personality = personality
         self.fast_math = f" {fast_math}" if fast_math else ""
         self.region: Any = None
+        self.stack = 0
+        self.has_metadata = self.streams = False
         self._target = target
         self._count = 0
         self._entry: list[str] = []
@@ -105,10 +107,11 @@ class Function:
         """Appends an instruction without result."""
         self.lines.append(f"  {instruction}")
 
-    def alloca(self, type: str, count: int = 1, align: int = 64, name: str = "") -> str:
+    def alloca(self, type: Type, count: int = 1, align: int = 64, name: str = "") -> str:
         """Stack memory, taken once at the function's entry wherever this is called."""
         name = name or self.fresh("stack")
-        self._entry.append(f"  {name} = alloca {type}, i64 {count}, align {align}")
+        self.stack += type.size * count
+        self._entry.append(f"  {name} = alloca {type.text}, i64 {count}, align {align}")
         return name
 
     def once(self, instruction: str) -> str:
@@ -121,7 +124,7 @@ class Function:
 
     def table_pointer(self, number: int) -> str:
         """The pointer at this place of the function's first parameter, %table; read once, at the function's entry."""
-        slot = self.once(f"getelementptr ptr, ptr %table, i64 {number}")
+        slot = self.once(f"getelementptr ptr, ptr %table, i64 {MARK}{number}{MARK}")
         return self.once(f"load ptr, ptr {slot}, align 8")
 
     def table(self, number: int, element: Type = I8, align: int = 0) -> Pointer:
@@ -132,12 +135,12 @@ class Function:
         """The address of an element, computed at the function's entry, where `base` must be known."""
         if not number:
             return base
-        return base.named(self.once(f"getelementptr {base.element}, {base.typed}, i64 {number}"))
+        return base.named(self.once(f"getelementptr {base.element}, {base.typed}, i64 {MARK}{number}{MARK}"))
 
     def invariant_pointer(self, base: Pointer, number: int) -> Pointer:
-        """The pointer at this place of an array of pointers that nobody changes; read once, at the function's entry.
-        The module's text needs METADATA."""
+        """The pointer at this place of an array of pointers that nobody changes; read once, at the function's entry."""
         place = self.element_once(base, number)
+        self.has_metadata = True
         return Pointer(self, self.once(f"load ptr, {place.typed}, {INVARIANT}"))
 
     def new_block(self, prefix: str = "b") -> str:
@@ -249,14 +252,17 @@ class Function:
         Numbers become constants of the parameters' types, of i64 where there is no prototype, None the null pointer.
         """
         if isinstance(function, str):
-            typed = (o.typed if isinstance(o, Value) else "ptr null" if o is None else f"i64 {o}" for o in operands)
-            self.do(f"call void @{function}({', '.join(typed)})")
+            is_intrinsic = function.startswith("llvm.")  # whose constants must be some
+            shown = ", ".join([_operand(o, is_intrinsic) for o in operands])
+            self.lines.append(f"  call void {MARK}@{function}({MARK}{shown}{MARK}){MARK}")
             return None
         self.symbols[function.name] = function
         shown = _shown(function, operands)
         types = f" ({function.types})" if function.variadic else ""
         attributes = f" {function.attributes}" if function.attributes else ""
-        return self.called(function.result, f"{function.result or 'void'}{types} @{function.name}({shown}){attributes}")
+        end = f"{MARK}){MARK}" if function.result is None else ")"
+        text = f"{function.result or 'void'}{types} {MARK}@{function.name}({MARK}{shown}{end}{attributes}"
+        return self.called(function.result, text)
 
     def called(self, result: Type | None, call: str) -> Any:
         """Writes a call, as LLVM spells what follows the word; gives its result."""
@@ -267,8 +273,9 @@ class Function:
         return Pointer(self, name) if result is POINTER else Value(self, result, name)
 
     def call_for(self, type: Type, name: str, *operands: Value) -> Value:
-        """Calls a function for its result, of this type."""
-        return Value(self, type, self.let(f"call {type} @{name}({', '.join(o.typed for o in operands)})"))
+        """Calls a function or an intrinsic for its result, of this type."""
+        shown = ", ".join([o.typed for o in operands])
+        return Value(self, type, self.let(f"call {type} {MARK}@{name}({MARK}{shown})"))
 
     def returns(self, value: Value | float | None = None) -> None:
         """Ends the function. A number is one of the result's type; None the null pointer, or no result."""
@@ -293,17 +300,17 @@ class Function:
         align = align or (type.align if isinstance(type, Record) else type.bytes)
         if isinstance(count, Value):
             return Pointer(self, self.let(f"alloca {type}, {count.typed}, align {align}", "stack"), type)
-        return Pointer(self, self.alloca(type.text, count, align), type)
+        return Pointer(self, self.alloca(type, count, align), type)
 
     def address(self, symbol: Prototype[Any] | Global) -> Pointer:
         """The address of a function or a global."""
         self.symbols[symbol.name] = symbol
         element = symbol.type if isinstance(symbol, Global) else I8
-        return Pointer(self, f"@{symbol.name}", element)
+        return Pointer(self, f"{MARK}@{symbol.name}{MARK}", element)
 
     def function(self, name: str) -> Pointer:
         """The address of a function of the same module."""
-        return Pointer(self, f"@{name}")
+        return Pointer(self, f"{MARK}@{name}{MARK}")
 
     def null(self) -> Pointer:
         """The null pointer."""
@@ -387,16 +394,16 @@ class Function:
         index = Index(self, I64, self.fresh("i"))
         carried = [self.carried(carry, "c") for carry in carries]
         place = len(self.lines)
-        more = self.let(f"icmp slt i64 {index.text}, {high}")
+        more = self.let(f"icmp slt i64 {index.text}, {variable(high)}")
         self.branch(more, body, after)
         self.start(body)
         loop = Loop(index, carried)
         yield loop
         latch = self.block
-        following = self.let(f"add nsw i64 {index.text}, {step}", "i")
+        following = self.let(f"add nsw i64 {index.text}, {MARK}{step}{MARK}", "i")
         self.do(f"br label %{head}{hint}")
         self.lines[place:place] = [
-            f"  {index} = phi i64 [ {low}, %{before} ], [ {following}, %{latch} ]",
+            f"  {index} = phi i64 [ {variable(low)}, %{before} ], [ {following}, %{latch} ]",
             *phis(carried, carries, before, loop.next, latch),
         ]
         self.start(after)
@@ -407,15 +414,26 @@ class Function:
         name = self.fresh(prefix)
         return carry.named(name) if isinstance(carry, Value) else Value(self, _parsed(carry[0]), name)
 
+    def definition(self) -> Definition:
+        """The function as far as it is written."""
+        return Definition(
+            self.name,
+            tuple(self.parameters),
+            self.result,
+            self.attributes,
+            "\n".join([self.lines[0], *self._entry, *self.lines[1:], "}"]),
+            is_cold=self.is_cold,
+            shared=self.shared,
+            personality=self.personality,
+            stack=self.stack,
+            uses=self.symbols.values(),
+            has_metadata=self.has_metadata,
+            streams=self.streams,
+        )
+
     def text(self) -> str:
-        parameters = ", ".join(f"{type} %{name}" for type, name in self.parameters)
-        attributes = f"{self.attributes} {COLD if self.is_cold else _ALIGN}"
-        if self.shared:
-            attributes += f' {SHARED}="{self.shared}"'
-        if self.personality is not None:
-            attributes += f" personality ptr @{self.personality.name}"
-        head = f"define internal {self.result} @{self.name}({parameters}) {attributes} {{"
-        return "\n".join([head, self.lines[0], *self._entry, *self.lines[1:], "}"])
+        """As LLVM reads it."""
+        return self.definition().text()
 
 
 class Loop:
@@ -497,7 +515,8 @@ def unlikely(condition: Value, values: Sequence[Value], otherwise: Callable[[], 
     fn.jump(after)
     fn.start(after)
     return [
-        a.let(f"phi {a.type} [ {a}, %{last} ], [ {b}, %{end} ]", a.type) for a, b in zip(values, others, strict=True)
+        a.let(f"phi {a.type} [ {variable(a)}, %{last} ], [ {variable(b)}, %{end} ]", a.type)
+        for a, b in zip(values, others, strict=True)
     ]
 
 
@@ -536,7 +555,7 @@ class IfElse:
         if not self._last:
             return list(values)
         return [
-            a.named(self._fn.let(f"phi {a.type} [ {a}, %{self._last} ], [ {b}, %{last} ]"))
+            a.named(self._fn.let(f"phi {a.type} [ {variable(a)}, %{self._last} ], [ {variable(b)}, %{last} ]"))
             for a, b in zip(self._first, values, strict=True)
         ]
 
@@ -546,8 +565,8 @@ def phis(
 ) -> list[str]:
     """The lines of a loop's carried values."""
     return [
-        f"  {name} = phi {name.type} [ {first[1] if isinstance(first, tuple) else first}, %{before} ], "
-        f"[ {value}, %{latch} ]"
+        f"  {name} = phi {name.type} [ {first[1] if isinstance(first, tuple) else variable(first)}, %{before} ], "
+        f"[ {variable(value)}, %{latch} ]"
         for name, first, value in zip(names, initial, following, strict=True)
     ]
 
@@ -571,5 +590,17 @@ def _shown(function: Prototype[Any], operands: Sequence[Value | float | None]) -
     for type, operand in zip([*function.parameters, *more], operands, strict=True):
         if isinstance(operand, Value) and operand.type is not type:
             raise TypeError(f"{function.name} takes {type}, not {operand.type}")
-        shown.append(operand.typed if isinstance(operand, Value) else f"{type} {type.constant(operand)}")
+        if isinstance(operand, Value):
+            shown.append(f"{type.text} {variable(operand)}")
+        else:
+            shown.append(f"{type.text} {variable(operand or 0) if type is I64 else type.constant(operand)}")
     return ", ".join(shown)
+
+
+def _operand(operand: Value | float | None, is_fixed: bool) -> str:
+    """With its type; a number is an i64. `is_fixed`: no variable can stand in a constant's place."""
+    if isinstance(operand, Value):
+        return operand.typed if is_fixed else f"{operand.type.text} {variable(operand)}"
+    if operand is None:
+        return "ptr null"
+    return f"i64 {operand}" if is_fixed else f"i64 {variable(operand)}"

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from hlokit.cpu.llvm.function import Function, phis
+from hlokit.cpu.llvm.indices import Index
+from hlokit.cpu.llvm.references import MARK
 from hlokit.cpu.llvm.types import I64
-from hlokit.cpu.llvm.values import Index, Value
+from hlokit.cpu.llvm.values import Value, variable
 
 LoopBody = Callable[["Region", Index, list[Any]], Sequence[Any]]
 """Writes a loop's body into a region of its own, from the counter and the carried values; gives their next values."""
@@ -82,7 +84,7 @@ class Region:
         inner = Region(fn, [], head if runs else inside)
         following = body(inner, index, carried)
         with inner:
-            then = index.named(fn.let(f"add nuw nsw i64 {index.text}, {step}", "i"))
+            then = index.named(fn.let(f"add nuw nsw i64 {index.text}, {MARK}{step}{MARK}", "i"))
         lines, latch = inner.lines, inner.block
         with self:
             before = fn.block
@@ -90,11 +92,11 @@ class Region:
             fn.start(head)
             self.lines += phis([index, *carried], [low, *carries], before, [then, *following], latch)
             if not runs:
-                fn.branch(fn.let(f"icmp slt i64 {index.text}, {high.text}", "m"), inside, after)
+                fn.branch(fn.let(f"icmp slt i64 {index.text}, {variable(high)}", "m"), inside, after)
                 fn.start(inside)
             self.lines += lines
             if runs:
-                fn.branch(fn.let(f"icmp slt i64 {then.text}, {high.text}", "m"), head, after)
+                fn.branch(fn.let(f"icmp slt i64 {then.text}, {variable(high)}", "m"), head, after)
             else:
                 fn.do(f"br label %{head}")
             fn.start(after)

@@ -12,16 +12,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
+from copy import copy
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, TypeVar, Unpack, cast, overload
 
+
+from hlokit.cpu.llvm.pointers import Pointer
 from hlokit.cpu.llvm.records import Record
 from hlokit.cpu.llvm.types import I8, PointerType, Type
-from hlokit.cpu.llvm.values import Pointer, Value
+from hlokit.cpu.llvm.values import Value
 
 if TYPE_CHECKING:
     from hlokit.cpu.llvm.function import Function
 
 R = TypeVar("R", bound="Pointer | Value | None", covariant=True)
+
+
+class _Options(TypedDict, total=False):
+    variadic: bool
+    attributes: str
+
+
+_Parameters = Sequence[Type] | Mapping[str, Type]
 
 
 class Prototype(Generic[R]):
@@ -34,50 +46,23 @@ class Prototype(Generic[R]):
 
     @overload
     def __init__(
-        self: Prototype[Pointer],
-        name: str,
-        result: PointerType,
-        parameters: Sequence[Type] | Mapping[str, Type] = (),
-        *,
-        variadic: bool = False,
-        attributes: str = "",
+        self: Prototype[Pointer], name: str, result: PointerType, parameters: _Parameters = (), **more: Unpack[_Options]
     ) -> None: ...
     @overload
     def __init__(
-        self: Prototype[None],
-        name: str,
-        result: None,
-        parameters: Sequence[Type] | Mapping[str, Type] = (),
-        *,
-        variadic: bool = False,
-        attributes: str = "",
+        self: Prototype[None], name: str, result: None, parameters: _Parameters = (), **more: Unpack[_Options]
     ) -> None: ...
     @overload
     def __init__(
-        self: Prototype[Value],
-        name: str,
-        result: Type,
-        parameters: Sequence[Type] | Mapping[str, Type] = (),
-        *,
-        variadic: bool = False,
-        attributes: str = "",
+        self: Prototype[Value], name: str, result: Type, parameters: _Parameters = (), **more: Unpack[_Options]
     ) -> None: ...
-    def __init__(
-        self,
-        name: str,
-        result: Type | None,
-        parameters: Sequence[Type] | Mapping[str, Type] = (),
-        *,
-        variadic: bool = False,
-        attributes: str = "",
-    ) -> None:
-        named = isinstance(parameters, Mapping)
+    def __init__(self, name: str, result: Type | None, parameters: _Parameters = (), **more: Unpack[_Options]) -> None:
         self.name = name
         self.result = result
-        self.parameters = tuple(parameters.values() if named else parameters)
-        self.names = tuple(parameters) if named else ()
-        self.variadic = variadic
-        self.attributes = attributes
+        self.parameters = tuple(parameters.values() if isinstance(parameters, Mapping) else parameters)
+        self.names = tuple(parameters) if isinstance(parameters, Mapping) else ()
+        self.variadic = more.get("variadic", False)
+        self.attributes = more.get("attributes", "")
         self.write: Callable[[], Function] | None = None
 
     def companion(self, write: Callable[[], Function]) -> Self:
@@ -108,6 +93,7 @@ class Global:
               values by field, the others being zero
     exported  it can be looked up
     external  whoever loads the code says where it is
+    unnamed_addr  its address is compared with no other
     """
 
     def __init__(
@@ -121,10 +107,11 @@ class Global:
         external: bool = False,
         constant: bool = False,
         align: int = 0,
+        unnamed_addr: bool = False,
     ) -> None:
         self.name, self.type, self.count, self.initial = name, type, count, initial
         self.exported, self.external, self.constant = exported, external, constant
-        self.align = align
+        self.align, self.unnamed_addr = align, unnamed_addr
 
     @staticmethod
     def text(name: str, text: str | bytes) -> Global:
@@ -137,14 +124,29 @@ class Global:
         """The symbols whose addresses are in it."""
         return list(_symbols(self.initial))
 
+    @property
+    def is_own(self) -> bool:
+        """Whether there can be one of it in each object that uses it."""
+        return self.external or (self.constant and not self.exported)
+
+    def renamed(self, name: str) -> Global:
+        """The same under another name. It must not hold addresses."""
+        made = copy(self)
+        made.name = name
+        return made
+
     def definition(self) -> str:
         """The line of the module."""
+        return f"@{self.name} = {self._described}"
+
+    @cached_property
+    def _described(self) -> str:
         if self.external:
-            return f"@{self.name} = external global {self.type}"
-        linkage = "" if self.exported else "internal "
+            return f"external global {self.type}"
+        linkage = ("" if self.exported else "internal ") + ("unnamed_addr " if self.unnamed_addr else "")
         kind = "constant" if self.constant else "global"
         align = f", align {self.align}" if self.align else ""
-        return f"@{self.name} = {linkage}{kind} {' '.join(_array(self.type, self.count, self.initial))}{align}"
+        return f"{linkage}{kind} {' '.join(_array(self.type, self.count, self.initial))}{align}"
 
 
 def _array(type: Type, count: int, initial: Any) -> tuple[str, str]:

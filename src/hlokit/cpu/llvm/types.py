@@ -57,6 +57,11 @@ class Type:
         return _array_of(self, count)
 
     @property
+    def size(self) -> int:
+        """Bytes of the whole type in memory."""
+        return self.bytes * self.lanes
+
+    @property
     def element(self) -> Type:
         return type_of(self.scalar, 1)
 
@@ -97,6 +102,10 @@ class ArrayType(Type):
     def __init__(self, of: Type, count: int) -> None:
         super().__init__(of.scalar, of.lanes)
         self.text, self.bytes = f"[{count} x {of.text}]", of.bytes * of.lanes * count
+
+    @property
+    def size(self) -> int:
+        return self.bytes
 
 
 _array_of = cache(ArrayType)

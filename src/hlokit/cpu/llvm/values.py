@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, overload
 
-from hlokit.cpu.llvm.records import Record
-from hlokit.cpu.llvm.types import FLOATS, I1, I8, I64, POINTER, PointerType, Type, splat, type_of
+from hlokit.cpu.llvm.references import MARK, conversion, intrinsic
+from hlokit.cpu.llvm.types import FLOATS, I1, I64, Type, splat, type_of
 
 if TYPE_CHECKING:
     from hlokit.cpu.llvm.function import Function
+    from hlokit.cpu.llvm.indices import Index
+    from hlokit.cpu.llvm.pointers import Pointer, Pointers
 
 
 class Value:
@@ -75,8 +77,12 @@ class Value:
     # -- arithmetic
 
     def binary(self, instruction: str, other: Value | float) -> Value:
-        second = other.text if isinstance(other, Value) else self.type.constant(other)
-        return Value(self.fn, self.type, self.fn.let(f"{instruction} {self.type.text} {self.text}, {second}"))
+        type = self.type
+        if type is I64 and instruction in _LINEAR:
+            first, second = variable(self), variable(other)
+        else:
+            first, second = self.text, other.text if isinstance(other, Value) else type.constant(other)
+        return Value(self.fn, type, self.fn.let(f"{instruction} {type.text} {first}, {second}"))
 
     def _arithmetic(self, name: str, other: Value | float) -> Value:
         return self.binary(f"f{name}{self.fn.fast_math}" if self.type.is_float else name, other)
@@ -143,6 +149,8 @@ class Value:
 
     def compare(self, predicate: str, other: Value | float | None) -> Value:
         """`oeq`, `une`, `ult`, ... of floats; `eq`, `slt`, `ult`, ... of integers."""
+        if self.type is I64:
+            return self.let(f"icmp {predicate} i64 {variable(self)}, {variable(0 if other is None else other)}", I1)
         kind = "fcmp" if self.type.is_float else "icmp"
         return self.let(f"{kind} {predicate} {self.type.text} {self.text}, {self.operand(other)}", self.type.mask)
 
@@ -179,11 +187,17 @@ class Value:
         unpredictable  it is not to become a branch
         """
         hint = ", !unpredictable !{}" if unpredictable else ""
-        name = self.fn.let(f"select {self.typed}, {then.typed}, {then.type.text} {then.operand(otherwise)}{hint}")
-        is_kept = isinstance(then, (Pointer, Pointers)) or (
-            isinstance(then, Index) and isinstance(otherwise, (Index, int))
-        )
-        return then.named(name) if is_kept else Value(self.fn, then.type, name)
+        type = then.type
+        if type is I64:
+            first, second = variable(then), variable(0 if otherwise is None else otherwise)
+        else:
+            first, second = then.text, then.operand(otherwise)
+        name = self.fn.let(f"select {self.typed}, {type.text} {first}, {type.text} {second}{hint}")
+        return then.chosen(name, otherwise)
+
+    def chosen(self, name: str, otherwise: Value | float | None) -> Value:
+        """What `select` chose of this and another value, under this name."""
+        return Value(self.fn, self.type, name)
 
     def where(self, condition: Value, otherwise: Value | float) -> Value:
         """self where the condition holds, else `otherwise`."""
@@ -196,7 +210,8 @@ class Value:
         if scalar == self.type.scalar:
             return self
         type = self.type.like(scalar)
-        return self.let(f"{instruction} {self.type.text} {self.text} to {type.text}", type)
+        before, after = conversion(instruction, self.type, type)
+        return self.let(f"{before} {self.text}{after}", type)
 
     def bitcast(self, type: Type) -> Value:
         """The same bits as another type of the same size."""
@@ -231,7 +246,7 @@ class Value:
         operands = f"{type} {self.text}"
         for other in others:
             operands += f", {type} {self.operand(other)}"
-        return self.let(f"call {type} @llvm.{name}.{self.type.suffix}({operands}{extra})", self.type)
+        return self.let(f"call {intrinsic(name, self.type)}{operands}{extra})", self.type)
 
     def fma(self, factor: Value | float, addend: Value | float) -> Value:
         """self * factor + addend, rounded once."""
@@ -381,6 +396,21 @@ class Value:
         return bits.ne(0)
 
 
+_LINEAR = {f"{name}{flags}" for name in ("add", "sub", "mul", "shl") for flags in ("", " nsw", " nuw", " nuw nsw")} | {
+    "and",
+    "or",
+    "xor",
+}
+"""Instructions that take as long by a variable as by a constant."""
+
+
+def variable(value: Value | float | str) -> str:
+    """An operand in whose place a variable may stand: a constant of i64 is marked as such."""
+    if isinstance(value, Value):
+        return value.text if value.number is None or value.type is not I64 else f"{MARK}{value.text}{MARK}"
+    return value if isinstance(value, str) else f"{MARK}{int(value)}{MARK}"
+
+
 @lru_cache(1000)
 def _shuffle_mask(order: tuple[int | None, ...]) -> str:
     shown = ", ".join(f"i32 {'poison' if k is None else k}" for k in order)
@@ -416,280 +446,3 @@ class Poison(Value):
 
     def joined_to(self, other: Value, lanes: int) -> Value:
         return Poison(self.fn, self.type.of(lanes)) if isinstance(other, Poison) else super().joined_to(other, lanes)
-
-
-class Index(Value):
-    """An i64 that counts elements or bytes and never overflows. Sums with 0 and products with 0 or 1 cost nothing.
-
-    Or a vector of integers of which the same holds.
-    """
-
-    __slots__ = ()
-
-    def named(self, text: str) -> Index:
-        return Index(self.fn, self.type, text)
-
-    def _made(self, instruction: str, other: Value | float) -> Index:
-        type, second = self.type, _text(other) if self.type is I64 else self.operand(other)
-        return Index(self.fn, type, self.fn.let(f"{instruction} nsw {type.text} {self.text}, {second}"))
-
-    def wrapping(self) -> Value:
-        """The number as data, whose arithmetic is modulo 2^n."""
-        return Value(self.fn, self.type, self.text, self.number)
-
-    def __add__(self, other: Value | float) -> Index:
-        if _is(other, 0):
-            return self
-        return self.fn.index(other) if self.number == 0 else self._made("add", other)
-
-    def __sub__(self, other: Value | float) -> Index:
-        return self if _is(other, 0) else self._made("sub", other)
-
-    def __mul__(self, other: Value | float) -> Index:
-        if self.number == 0 or _is(other, 1):
-            return self
-        return self.fn.index(0) if _is(other, 0) else self._made("mul", other)
-
-    def __radd__(self, other: float) -> Index:
-        return self.fn.index(other) + self
-
-    def __rsub__(self, other: float) -> Index:
-        return self.fn.index(other) - self
-
-    def __rmul__(self, other: float) -> Index:
-        return self.fn.index(other) * self
-
-    def least(self, other: Index | int) -> Index:
-        """The less of both, by a select: LLVM's code generation at level 0 is slow at smin."""
-        other = self.fn.index(other)
-        if self.number is not None and other.number is not None:
-            return self if self.number <= other.number else other
-        return self.fn.index((self < other).select(self, other))
-
-    def greatest(self, other: Index | int) -> Index:
-        """The greater of both, as `least`."""
-        other = self.fn.index(other)
-        if self.number is not None and other.number is not None:
-            return self if self.number >= other.number else other
-        return self.fn.index((self > other).select(self, other))
-
-    def smin(self, other: Value | int) -> Index:
-        return self.fn.index(super().smin(other))
-
-    def smax(self, other: Value | int) -> Index:
-        return self.fn.index(super().smax(other))
-
-    def __and__(self, other: Value | int) -> Index:
-        return self.fn.index(super().__and__(other))
-
-    def __or__(self, other: Value | int) -> Index:
-        return self.fn.index(super().__or__(other))
-
-    def __lshift__(self, other: Value | int) -> Index:
-        return self.fn.index(super().__lshift__(other))
-
-    def __rshift__(self, other: Value | int) -> Index:
-        return self.fn.index(super().__rshift__(other))
-
-    def __floordiv__(self, other: Value | int) -> Index:
-        return self if _is(other, 1) else self.fn.index(super().__floordiv__(other))
-
-    def __mod__(self, other: Value | int) -> Index:
-        return self.fn.index(0) if _is(other, 1) else self.fn.index(super().__mod__(other))
-
-
-def _is(value: Value | float, number: int) -> bool:
-    return (value.number if isinstance(value, Value) else value) == number
-
-
-def _text(value: Value | float) -> str:
-    return value.text if isinstance(value, Value) else str(int(value))
-
-
-class Pointer(Value):
-    """An address. Sums are in bytes; `p[i]` is the address of element `i` of those that `p` points to.
-
-    element   the type of an element in memory: the default of loads and stores, and the size that p[i] counts in.
-              Of a Record p["field"] is the address of a field
-    align     bytes that every element's address is a multiple of
-    """
-
-    __slots__ = ("align", "element")
-
-    def __init__(self, fn: Function, text: str, element: Type = I8, align: int = 0) -> None:
-        self.fn, self.type, self.text, self.number = fn, POINTER, text, None
-        self.element, self.align = element, align or element.bytes
-
-    def named(self, text: str) -> Pointer:
-        return Pointer(self.fn, text, self.element, self.align)
-
-    def to(self, element: Type, align: int = 0) -> Pointer:
-        """The same address, of elements of another type, or otherwise aligned."""
-        return Pointer(self.fn, self.text, element, align)
-
-    def __add__(self, other: Value | float) -> Pointer:
-        """So many bytes further."""
-        if _is(other, 0):
-            return self
-        name = self.fn.let(f"getelementptr i8, ptr {self.text}, i64 {_text(other)}", "p")
-        return Pointer(self.fn, name, self.element, self.align)
-
-    def __getitem__(self, index: Value | int | str) -> Pointer:
-        if isinstance(index, str):
-            if not isinstance(self.element, Record):
-                raise TypeError(f"{self.element} has no field {index!r}: it is not a Record")
-            field = self.element.fields[index]
-            return (self + field.offset).to(field.type)
-        if (index.number if isinstance(index, Value) else index) == 0:
-            return self
-        name = self.fn.let(f"getelementptr {self.element.text}, ptr {self.text}, i64 {_text(index)}", "p")
-        return Pointer(self.fn, name, self.element, self.align)
-
-    def is_null(self) -> Value:
-        return self.eq(None)
-
-    def address(self) -> Value:
-        """As an integer."""
-        return self.let(f"ptrtoint {self.typed} to i64", I64)
-
-    def load(
-        self,
-        lanes: int = 1,
-        mask: Value | None = None,
-        otherwise: str = "zeroinitializer",
-        *,
-        ordering: str = "",
-        volatile: bool = False,
-    ) -> Value:
-        """So many elements from here on; where the mask is not set 0, or the constant `otherwise`.
-
-        ordering  of an atomic load: "monotonic", "acquire" or "seq_cst"
-        """
-        type = self.element.of(lanes)
-        if mask is None:
-            return self.let(f"load{_kind(ordering, volatile)} {type.text}, ptr {self.text}{self._tail(ordering)}", type)
-        operands = f"ptr align {self.align} {self.text}, {mask.typed}, {type.text} {otherwise}"
-        return self.let(f"call {type.text} @llvm.masked.load.{type.suffix}.p0({operands})", type)
-
-    def load_pointer(self, element: Type = I8, *, ordering: str = "", volatile: bool = False) -> Pointer:
-        """The pointer that lies here, which points to such elements."""
-        place = self.to(POINTER)
-        text = f"load{_kind(ordering, volatile)} ptr, ptr {self.text}{place._tail(ordering)}"
-        return Pointer(self.fn, self.fn.let(text, "p"), element)
-
-    def store(
-        self,
-        value: Value | float | None,
-        mask: Value | None = None,
-        *,
-        ordering: str = "",
-        volatile: bool = False,
-        nontemporal: bool = False,
-    ) -> None:
-        """The value's lanes from here on, those where the mask is set. A number is an element, None a null pointer.
-
-        ordering     of an atomic store: "monotonic", "release" or "seq_cst"
-        nontemporal  past the caches; the module's text needs METADATA
-        """
-        if not isinstance(value, Value):
-            value = self._constant(value)
-        if mask is None:
-            hint = f", {NONTEMPORAL}" if nontemporal else ""
-            kind = _kind(ordering, volatile)
-            self.fn.do(f"store{kind} {value.typed}, ptr {self.text}{self._tail(ordering)}{hint}")
-            return
-        operands = f"{value.typed}, ptr align {self.align} {self.text}, {mask.typed}"
-        self.fn.do(f"call void @llvm.masked.store.{value.type.suffix}.p0({operands})")
-
-    def elements(self, offsets: Value) -> Pointers:
-        """The addresses of the elements at these offsets, a vector of integers."""
-        type = POINTER.of(offsets.lanes)
-        name = self.fn.let(f"getelementptr {self.element.text}, ptr {self.text}, {offsets.typed}")
-        return Pointers(self.fn, type, name, self.element, self.align)
-
-    def prefetch(self, locality: int = 3, *, is_write: bool = False) -> None:
-        """Asks for the cache line. `locality`: 3 for all caches, 2 for all but the nearest, ..., 0 for no cache."""
-        self.fn.do(f"call void @llvm.prefetch.p0(ptr {self.text}, i32 {int(is_write)}, i32 {locality}, i32 1)")
-
-    def atomicrmw(self, operation: str, value: Value | float | None, ordering: str = "seq_cst") -> Value:
-        """Changes the element atomically by `add`, `sub`, `xchg`, ...; gives what it was."""
-        text = f"atomicrmw {operation} ptr {self.text}, {self._constant(value).typed} {ordering}"
-        return self.let(f"{text}, align {self.element.bytes}", self.element)
-
-    def cmpxchg(
-        self,
-        expected: Value | float | None,
-        new: Value | float | None,
-        success: str = "seq_cst",
-        failure: str = "seq_cst",
-        *,
-        weak: bool = False,
-    ) -> tuple[Value, Value]:
-        """Stores `new` if the element is as expected, atomically: what it was, and an i1, whether it was so.
-
-        weak  it may fail without a reason
-        """
-        operands = f"{self._constant(expected).typed}, {self._constant(new).typed} {success} {failure}"
-        kind = " weak" if weak else ""
-        pair = self.fn.let(f"cmpxchg{kind} ptr {self.text}, {operands}, align {self.element.bytes}")
-        both = f"extractvalue {{ {self.element}, i1 }} {pair}"
-        return self.let(f"{both}, 0", self.element), self.let(f"{both}, 1", I1)
-
-    @overload
-    def call(self, result: PointerType, *operands: Value | None) -> Pointer: ...
-    @overload
-    def call(self, result: None, *operands: Value | None) -> None: ...
-    @overload
-    def call(self, result: Type, *operands: Value | None) -> Value: ...
-    def call(self, result: Type | None, *operands: Value | None) -> Value | None:
-        """Calls the function that lies here, for its result of this type. None is the null pointer."""
-        shown = ", ".join("ptr null" if operand is None else operand.typed for operand in operands)
-        return self.fn.called(result, f"{result or 'void'} {self.text}({shown})")
-
-    def _constant(self, value: Value | float | None) -> Value:
-        if isinstance(value, Value):
-            return value
-        return Value(self.fn, self.element, self.element.constant(value), value)
-
-    def _tail(self, ordering: str) -> str:
-        return f"{' ' if ordering else ''}{ordering}, align {self.align}"
-
-
-class Pointers(Value):
-    """Addresses of elements, one a lane; `element` and `align` as of a Pointer."""
-
-    __slots__ = ("align", "element")
-
-    def __init__(self, fn: Function, type: Type, text: str, element: Type, align: int = 0) -> None:
-        super().__init__(fn, type, text)
-        self.element, self.align = element, align or element.bytes
-
-    def named(self, text: str) -> Pointers:
-        return Pointers(self.fn, self.type, text, self.element, self.align)
-
-    def to(self, element: Type, align: int = 0) -> Pointers:
-        """The same addresses, of elements of another type, or otherwise aligned."""
-        return Pointers(self.fn, self.type, self.text, element, align)
-
-    def gather(self, mask: Value | None = None, otherwise: str = "zeroinitializer") -> Value:
-        """The elements; where the mask is not set 0, or the constant `otherwise`."""
-        type, chosen = self.element.of(self.type.lanes), self._chosen(mask)
-        operands = f"{self.type.text} align {self.align} {self.text}, {chosen}, {type.text} {otherwise}"
-        return self.let(f"call {type.text} @llvm.masked.gather.{type.suffix}.{self.type.suffix}({operands})", type)
-
-    def scatter(self, value: Value, mask: Value | None = None) -> None:
-        """Stores the value's lanes, those where the mask is set, the first lane first."""
-        operands = f"{value.typed}, {self.type.text} align {self.align} {self.text}, {self._chosen(mask)}"
-        self.fn.do(f"call void @llvm.masked.scatter.{value.type.suffix}.{self.type.suffix}({operands})")
-
-    def _chosen(self, mask: Value | None) -> str:
-        return f"{self.type.mask.text} {self.type.mask.constant(True)}" if mask is None else mask.typed
-
-
-NONTEMPORAL, INVARIANT = "!nontemporal !0", "!invariant.load !1"
-METADATA = "!0 = !{i32 1}\n!1 = !{}\n"
-"""The definitions of these, which belong in the module's text."""
-
-
-def _kind(ordering: str, volatile: bool) -> str:
-    return (" atomic" if ordering else "") + (" volatile" if volatile else "")

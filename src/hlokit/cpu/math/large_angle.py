@@ -84,7 +84,7 @@ def _words_at(index: Value, count: int, taken: int) -> list[Value]:
     fn = index.fn
     whole = _inverse_pi(64 * (count - 1))
     words = [whole >> (64 * k) & (2**64 - 1) for k in reversed(range(count))]
-    table = Pointer(fn, fn.alloca(f"[{count} x i64]"), I64)
+    table = Pointer(fn, fn.alloca(I64.array(count)), I64)
     table.store(fn.vector_constant(words, I64))
     return [table[index + k].load() for k in range(taken)]
 

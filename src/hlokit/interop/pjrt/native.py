@@ -26,9 +26,7 @@ class Native:
 
     def __init__(self) -> None:
         module = written()
-        self._library = Library(
-            [compiled(module.text(), host(), name="pjrt")], {**cpython.addresses(module), **symbols()}
-        )
+        self._library = Library([compiled(module, host(), name="pjrt")], {**cpython.addresses(module), **symbols()})
         self.make_error = self._function("make_error", _WORD, ctypes.c_char_p, _WORD)
         self.allocate = self._function("allocate", _WORD)
         self.acquire = self._function("acquire", _WORD)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlokit.cpu.llvm import I8, Function, IfElse, Index, Module, Pointer, Value
+from hlokit.cpu.llvm import I8, Function, Global, IfElse, Index, Module, Pointer, Value
 
 ROWS = 16
 """Of a register. A register of factors holds this many units of the inner axis; one of sums as many columns."""
@@ -15,10 +15,10 @@ LHS, RHS = 4, 6
 
 def configure(fn: Function, module: Module, rows: int = 2 * ROWS, columns: int = 2 * ROWS) -> None:
     """Makes the registers fit tiles of so many rows and columns. They stay so until the next time, or `release`."""
-    fn.call("llvm.x86.ldtilecfg", Pointer(fn, configuration(module, rows, columns)))
+    fn.call("llvm.x86.ldtilecfg", fn.address(configuration(module, rows, columns)))
 
 
-def configuration(module: Module, rows: int, columns: int) -> str:
+def configuration(module: Module, rows: int, columns: int) -> Global:
     """What `ldtilecfg` reads: palette 1; at 16 the bytes of a row of each register, at 48 its rows. None is empty."""
     size = [(0, 0)] * 8
     for i in range(2):
@@ -30,7 +30,7 @@ def configuration(module: Module, rows: int, columns: int) -> str:
             size[2 * i + j] = (height, 4 * width)
     row_bytes = b"".join(n.to_bytes(2, "little") for _, n in size)
     table = b"\1".ljust(16, b"\0") + row_bytes.ljust(32, b"\0") + bytes(n for n, _ in size).ljust(16, b"\0")
-    return module.table(f"matrix_registers_{rows}x{columns}", "i8", table)
+    return module.table(f"matrix_registers_{rows}x{columns}", I8, table)
 
 
 def release(fn: Function) -> None:

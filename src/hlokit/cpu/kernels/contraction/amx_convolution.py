@@ -20,7 +20,7 @@ from hlokit.cpu.kernels.contraction.space import affine, unravelled
 from hlokit.cpu.kernels.contraction.split import RANGE_BYTES, fits, has_raw
 from hlokit.cpu.kernels.contraction.windows import WindowSpace, each, phase_function
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
-from hlokit.cpu.llvm import I1, I8, IfElse, Index, Module, Pointer, Value
+from hlokit.cpu.llvm import I1, I8, I64, Global, IfElse, Index, Module, Pointer, Value
 
 
 def plan_amx(call: Call, s: WindowSpace) -> AmxConvolution | None:
@@ -53,7 +53,7 @@ class _AmxChunks:
     def written(self) -> Phase:
         p, s, f = self.plan, self.s, self.f
         lhs, self.scratch = f.table(0, memory_of(s.operand)), f.table(3)
-        self.places = Pointer(f, _table(self.module, [LINE * place for place in p.places]))
+        self.places = f.address(_table(self.module, [LINE * place for place in p.places]))
         self.patch = f.local(I8, p.patch, 64)
         self.sums, self.range = (f.local(I8, n, 64) for n in (p.kept * p.rows * SUMS_BYTES, RANGE_BYTES))
         self.lay_out = LinePatch(self.module, p).written()
@@ -198,7 +198,7 @@ class _AmxChunks:
             f.call(name, *operands, *sizes, self.outputs, is_raw, first)
 
 
-def _table(module: Module, values: Sequence[int]) -> str:
+def _table(module: Module, values: Sequence[int]) -> Global:
     """A table of i64 that is named by what it holds."""
     name = "places_" + sha256(repr(values).encode()).hexdigest()[:16]
-    return module.table(name, "i64", values)
+    return module.table(name, I64, values)

@@ -183,8 +183,8 @@ class _PartsTileCall:
 
 def _function(condition: Value, name: str, other: str = "") -> Pointer:
     """The function of this name; if there is another one that, unless the i1 holds."""
-    found = Pointer(condition.fn, f"@{name}")
-    return condition.select(found, Pointer(condition.fn, f"@{other}")) if other else found
+    found = condition.fn.function(name)
+    return condition.select(found, condition.fn.function(other)) if other else found
 
 
 def _halves(size: int) -> list[int]:

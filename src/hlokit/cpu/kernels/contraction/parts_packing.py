@@ -21,7 +21,21 @@ from hlokit.cpu.kernels.contraction.split import (
     store_range,
     widened,
 )
-from hlokit.cpu.llvm import I1, I8, I16, I32, Function, IfElse, Index, Module, Pointer, Repeat, Value, transposed
+from hlokit.cpu.llvm import (
+    I1,
+    I8,
+    I16,
+    I32,
+    Definition,
+    Function,
+    IfElse,
+    Index,
+    Module,
+    Pointer,
+    Repeat,
+    Value,
+    transposed,
+)
 
 _PART_BYTES = 2048
 
@@ -101,8 +115,8 @@ def packer(module: Module, side: Side) -> tuple[str, list[int]]:
     free, inner = side.strides
     strides = [free, inner, free if side.goes_inward else inner]
     if None not in (side.free.stride(side.role), side.inner.stride(side.role)):
-        for name, text in _panel_texts(way).items():
-            module.add_text(name, text)
+        for definition in _panel_functions(way):
+            module.add(definition)
         return way.name, strides
     fn = Function("", _PARAMETERS, attributes="noinline nounwind", is_cold=side.inner.size >= costs.LONG_PANEL)
     _PanelPacker(fn, module, way, [fn.index(stride) for stride in strides], side).write()
@@ -118,7 +132,7 @@ _PARAMETERS = [
 
 
 @cache
-def _panel_texts(way: _Way) -> dict[str, str]:
+def _panel_functions(way: _Way) -> list[Definition]:
     """The function for axes with one stride each, and those that it calls."""
     module, strides = Module(), ("free", "inner", "row")
     parameters = [*_PARAMETERS, *(("i64", name) for name in strides)]
@@ -126,7 +140,7 @@ def _panel_texts(way: _Way) -> dict[str, str]:
     fn = Function(way.name, parameters, attributes="noinline nounwind", shared=shared)
     _PanelPacker(fn, module, way, [fn.index_argument(name) for name in strides]).write()
     module.add(fn)
-    return module.functions
+    return list(module.functions.values())
 
 
 class _PanelPacker:
@@ -248,12 +262,12 @@ def _pack_blocks(module: Module, form: Form) -> str:
     further each; the next block begins `step` bytes further. The bounds are widened by what is packed.
     """
     name = f"parts_pack_{form.name}"
-    module.add_text(name, _pack_text(form, name))
+    module.add(_pack_function(form, name))
     return name
 
 
 @cache
-def _pack_text(form: Form, name: str) -> str:
+def _pack_function(form: Form, name: str) -> Definition:
     sizes = ("row", "second", "step", "blocks")
     parameters = [
         ("ptr", "source"),
@@ -278,7 +292,7 @@ def _pack_text(form: Form, name: str) -> str:
     for value, place in zip(block.results[2:], places, strict=True):
         place.store(value)
     fn.returns()
-    return fn.text()
+    return fn.definition()
 
 
 def _packed(
@@ -309,12 +323,12 @@ def _stage(module: Module, form: Form, *, across: bool) -> str:
     They become rows of the target, or, `across`, its columns.
     """
     name = f"parts_stage_{form.memory}_{form.steps}{'_across' if across else ''}"
-    module.add_text(name, _stage_text(form, name, across))
+    module.add(_stage_function(form, name, across))
     return name
 
 
 @cache
-def _stage_text(form: Form, name: str, across: bool) -> str:
+def _stage_function(form: Form, name: str, across: bool) -> Definition:
     parameters = [("ptr", "source"), ("i64", "row"), ("i64", "rows"), ("i64", "width"), ("ptr", "target")]
     fn = Function(name, parameters, attributes="noinline nounwind", shared=name)
     element, target_row = form.memory.integer, form.memory.bytes * form.depth
@@ -338,7 +352,7 @@ def _stage_text(form: Form, name: str, across: bool) -> str:
         for i, value in enumerate(transposed(square)):
             (target + i * target_row).store(value.trunc(element.bits))
     fn.returns()
-    return fn.text()
+    return fn.definition()
 
 
 def panel_bytes(form: Form, steps: int) -> int:

@@ -23,7 +23,7 @@ from hlokit.cpu.kernels.contraction.amx import (
 from hlokit.cpu.kernels.contraction.arithmetic import FLOAT
 from hlokit.cpu.kernels.contraction.elements import first_lanes
 from hlokit.cpu.kernels.contraction.split import LANES, PRODUCTS, joined
-from hlokit.cpu.llvm import I8, I32, Function, Index, Module, Pointer, Type
+from hlokit.cpu.llvm import I8, I32, Definition, Function, Index, Module, Pointer, Type
 
 WIDTH = 32
 """Rows and columns of a tile: four registers of sums."""
@@ -79,12 +79,12 @@ def tile(module: Module, form: Form, columns: int) -> str:
     of two panels, to what `out` has unless `first`; its rows are `out_bytes` apart.
     """
     name = f"parts_tile_{form.name}_{columns}"
-    module.add_text(name, _tile_text(form, name, columns))
+    module.add(_tile_function(form, name, columns))
     return name
 
 
 @cache
-def _tile_text(form: Form, name: str, columns: int) -> str:
+def _tile_function(form: Form, name: str, columns: int) -> Definition:
     return _PartsTile(form, name, columns).written()
 
 
@@ -106,7 +106,7 @@ class _PartsTile:
         self.form, self.columns = form, columns
         self.fn = Function(name, _PARAMETERS, attributes="noinline nounwind", shared=f"parts_{form.name}")
 
-    def written(self) -> str:
+    def written(self) -> Definition:
         """The function's text."""
         fn, form, columns = self.fn, self.form, self.columns
         own, blocks = fn.local(I8, WIDTH * ROW, 64), fn.index_argument("blocks")
@@ -123,7 +123,7 @@ class _PartsTile:
             half.next = [lhs + REGISTER, place + LANES * ROW]
         add_sums(fn, own, self.form.total, columns)
         fn.returns()
-        return fn.text()
+        return fn.definition()
 
     def _multiply(self, bases: Sequence[Pointer], products: Sequence[tuple[int, int]]) -> None:
         """Adds the products of a block's parts to the registers of sums."""
@@ -164,15 +164,15 @@ def slow_tile(module: Module, form: Form) -> str:
     It makes the numbers of their parts again, block by block, and multiplies those.
     """
     name = f"parts_slow_tile_{form.name}"
-    for own, text in _slow_texts(form, name):
-        module.add_text(own, text)
+    for definition in _slow_functions(form, name):
+        module.add(definition)
     return name
 
 
 @cache
-def _slow_texts(form: Form, name: str) -> list[tuple[str, str]]:
+def _slow_functions(form: Form, name: str) -> list[Definition]:
     join = _join(form)
-    return [(fn.name, fn.text()) for fn in (join, _slow_function(form, name, join.name))]
+    return [join.definition(), _slow_function(form, name, join.name).definition()]
 
 
 def _slow_function(form: Form, name: str, join: str) -> Function:

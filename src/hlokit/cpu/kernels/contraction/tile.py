@@ -9,7 +9,7 @@ from functools import lru_cache
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
-from hlokit.cpu.llvm import I32, Function, IfElse, Index, Module, Pointer, Value
+from hlokit.cpu.llvm import I32, Definition, Function, IfElse, Index, Module, Pointer, Value
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ class Tile:
         The sums start from 0 if `first` (i1) holds, else from what `out` has.
         """
         if self.name not in module.functions:
-            module.add_text(self.name, _text(self))
+            module.add(_definition(self))
         fn = steps.fn
         fn.call(self.name, *pointers, steps, *map(fn.index, strides), first)
 
 
 @lru_cache(256)
-def _text(tile: Tile) -> str:
+def _definition(tile: Tile) -> Definition:
     """Tiles are the same in many programs."""
-    return tile.written().text()
+    return tile.written().definition()
 
 
 class TileFunction:

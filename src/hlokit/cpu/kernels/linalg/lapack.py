@@ -7,7 +7,6 @@ a routine `hlokit_lapack_dsyevd`; whoever loads the code gets the addresses from
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -57,7 +56,6 @@ from hlokit.ops.custom_targets.registry import find_target
 from hlokit.ops.linalg import is_long
 from hlokit.types.dtype import dtype
 
-_NAMES = re.compile(rf"^declare void @{LAPACK}(\w+)\(", re.MULTILINE)
 _TILE = 16
 _SMALL = 64 * 64
 """Elements of matrices that OpenBLAS's threads leave alone."""
@@ -72,9 +70,9 @@ def lapack_address(name: str) -> int:
     return routine_address(name)
 
 
-def lapack_names(text: str) -> list[str]:
-    """The routines of LAPACK that LLVM text declares."""
-    return _NAMES.findall(text)
+def lapack_names(names: Sequence[str]) -> list[str]:
+    """The routines of LAPACK among functions that code calls."""
+    return [name.removeprefix(LAPACK) for name in names if name.startswith(LAPACK)]
 
 
 def lapack_addresses(names: Sequence[str]) -> dict[str, int]:
@@ -82,9 +80,9 @@ def lapack_addresses(names: Sequence[str]) -> dict[str, int]:
     return {LAPACK + name: lapack_address(name) for name in names}
 
 
-def lapack_symbols(text: str) -> dict[str, int]:
-    """Addresses of what LLVM text declares of LAPACK, by symbol."""
-    return lapack_addresses(lapack_names(text))
+def lapack_symbols(module: Module) -> dict[str, int]:
+    """Addresses of what a module calls of LAPACK, by symbol."""
+    return lapack_addresses(lapack_names(module.external))
 
 
 def plan(call: Call) -> RoutinePlan | None:
