@@ -160,9 +160,9 @@ _COLD_WITH_OTHERS = "noinline optnone"
 
 
 @unforked
-def assembly(module: Module, target: Target, opt: int = 2) -> str:
-    """The machine code as assembly text, as `compile_objects` makes it with one thread."""
-    shared, texts, cold = split(legal(module, target), 1)
+def assembly(code: Module | str, target: Target, opt: int = 2) -> str:
+    """The machine code as assembly text: of a module as `compile_objects` makes it with one thread."""
+    shared, texts, cold = ([], [code], "") if isinstance(code, str) else split(legal(code, target), 1)
     parts = [*((text, opt) for text in (*shared, *texts)), *([(cold, 0)] if cold else [])]
     return "".join(_emit(part, target, level, False).decode() for part, level in parts)
 

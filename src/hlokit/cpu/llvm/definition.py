@@ -72,12 +72,24 @@ class Definition:
     def __repr__(self) -> str:
         return f"Definition({self.name})"
 
-    def _with(self, **changes: Any) -> Definition:
-        made = object.__new__(Definition)
-        for name in Definition.__slots__:
-            setattr(made, name, changes[name] if name in changes else getattr(self, name))
-        made._symbols = None
-        return made
+    def _with(
+        self, name: str | None = None, body: str | None = None, parameters: Sequence[tuple[str, str]] | None = None
+    ) -> Definition:
+        """The same but for what is given."""
+        return Definition(
+            self.name if name is None else name,
+            self.parameters if parameters is None else parameters,
+            self.result,
+            self.attributes,
+            self.body if body is None else body,
+            is_cold=self.is_cold,
+            shared=self.shared,
+            personality=self.personality,
+            stack=self.stack,
+            uses=self.uses,
+            has_metadata=self.has_metadata,
+            streams=self.streams,
+        )
 
     @property
     def is_inlined(self) -> bool:

@@ -32,6 +32,7 @@ class Function:
 
     block     the label of the block that instructions go to; empty after a return, a jump or a branch
     symbols   the functions and globals that it names, by name
+    lines, count   the instructions so far, and how many names it has given: for cpu/llvm alone
     region    the Region that instructions go to, of a function that has several
     stack     bytes that it has taken of the stack
     has_metadata, streams   it has instructions with metadata; stores past the caches among them
@@ -70,7 +71,7 @@ class Function:
         self.stack = 0
         self.has_metadata = self.streams = False
         self._target = target
-        self._count = 0
+        self.count = 0
         self._entry: list[str] = []
         self._once: dict[str, str] = {}
 
@@ -93,13 +94,13 @@ class Function:
 
     def fresh(self, prefix: str = "v") -> str:
         """A new name, with % before it."""
-        self._count += 1
-        return f"%{prefix}{self._count}"
+        self.count += 1
+        return f"%{prefix}{self.count}"
 
     def let(self, instruction: str, prefix: str = "v") -> str:
         """Appends `name = instruction`; gives the name."""
-        self._count += 1
-        name = f"%{prefix}{self._count}"
+        self.count += 1
+        name = f"%{prefix}{self.count}"
         self.lines.append(f"  {name} = {instruction}")
         return name
 

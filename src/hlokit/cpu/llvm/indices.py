@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hlokit.cpu.llvm.references import MARK
 from hlokit.cpu.llvm.types import I64
 from hlokit.cpu.llvm.values import Value, variable
 
@@ -21,10 +22,16 @@ class Index(Value):
         return self.named(name) if isinstance(otherwise, (Index, int)) else super().chosen(name, otherwise)
 
     def _made(self, instruction: str, other: Value | float) -> Index:
-        type = self.type
+        fn, type = self.fn, self.type
         if type is I64:
-            return Index(self.fn, type, self.fn.let(f"{instruction} nsw i64 {variable(self)}, {variable(other)}"))
-        return Index(self.fn, type, self.fn.let(f"{instruction} nsw {type.text} {self.text}, {self.operand(other)}"))
+            first = self.text if self.number is None else variable(self)
+            second = variable(other) if isinstance(other, Value) else f"{MARK}{int(other)}{MARK}"
+        else:
+            first, second = self.text, self.operand(other)
+        fn.count = count = fn.count + 1
+        name = f"%v{count}"
+        fn.lines.append(f"  {name} = {instruction} nsw {type.text} {first}, {second}")
+        return Index(fn, type, name)
 
     def wrapping(self) -> Value:
         """The number as data, whose arithmetic is modulo 2^n."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, overload
 
-from hlokit.cpu.llvm.indices import is_number
 from hlokit.cpu.llvm.records import Record
+from hlokit.cpu.llvm.references import MARK
 from hlokit.cpu.llvm.types import I1, I8, I64, POINTER, PointerType, Type
 from hlokit.cpu.llvm.values import Value, variable
 
@@ -39,10 +39,19 @@ class Pointer(Value):
 
     def __add__(self, other: Value | float) -> Pointer:
         """So many bytes further."""
-        if is_number(other, 0):
+        fn = self.fn
+        if isinstance(other, Value):
+            if other.number == 0:
+                return self
+            place = other.text if other.number is None else variable(other)
+        elif other == 0:
             return self
-        name = self.fn.let(f"getelementptr i8, ptr {self.text}, i64 {variable(other)}", "p")
-        return Pointer(self.fn, name, self.element, self.align)
+        else:
+            place = f"{MARK}{int(other)}{MARK}"
+        fn.count = count = fn.count + 1
+        name = f"%p{count}"
+        fn.lines.append(f"  {name} = getelementptr i8, ptr {self.text}, i64 {place}")
+        return Pointer(fn, name, self.element, self.align)
 
     def __getitem__(self, index: Value | int | str) -> Pointer:
         if isinstance(index, str):
@@ -50,10 +59,19 @@ class Pointer(Value):
                 raise TypeError(f"{self.element} has no field {index!r}: it is not a Record")
             field = self.element.fields[index]
             return (self + field.offset).to(field.type)
-        if (index.number if isinstance(index, Value) else index) == 0:
+        fn, element = self.fn, self.element
+        if isinstance(index, Value):
+            if index.number == 0:
+                return self
+            place = index.text if index.number is None else variable(index)
+        elif index == 0:
             return self
-        name = self.fn.let(f"getelementptr {self.element.text}, ptr {self.text}, i64 {variable(index)}", "p")
-        return Pointer(self.fn, name, self.element, self.align)
+        else:
+            place = f"{MARK}{index}{MARK}"
+        fn.count = count = fn.count + 1
+        name = f"%p{count}"
+        fn.lines.append(f"  {name} = getelementptr {element.text}, ptr {self.text}, i64 {place}")
+        return Pointer(fn, name, element, self.align)
 
     def is_null(self) -> Value:
         return self.eq(None)
@@ -75,9 +93,18 @@ class Pointer(Value):
 
         ordering  of an atomic load: "monotonic", "acquire" or "seq_cst"
         """
-        type = self.element.of(lanes)
+        type = self.element
+        if type.lanes != lanes or type.__class__ is not Type:
+            type = type.of(lanes)
         if mask is None:
-            return self.let(f"load{_kind(ordering, volatile)} {type.text}, ptr {self.text}{self._tail(ordering)}", type)
+            if ordering or volatile:
+                text = f"load{_kind(ordering, volatile)} {type.text}, ptr {self.text}{self._tail(ordering)}"
+                return self.let(text, type)
+            fn = self.fn
+            fn.count = count = fn.count + 1
+            name = f"%v{count}"
+            fn.lines.append(f"  {name} = load {type.text}, ptr {self.text}, align {self.align}")
+            return Value(fn, type, name)
         operands = f"ptr align {self.align} {self.text}, {mask.typed}, {type.text} {otherwise}"
         return self.let(f"call {type.text} @llvm.masked.load.{type.suffix}.p0({operands})", type)
 
@@ -104,6 +131,10 @@ class Pointer(Value):
         if not isinstance(value, Value):
             value = self._constant(value)
         if mask is None:
+            if not (ordering or volatile or nontemporal):
+                number = f"{value.type.text} {value.text if value.number is None else variable(value)}"
+                self.fn.lines.append(f"  store {number}, ptr {self.text}, align {self.align}")
+                return
             hint = ""
             if nontemporal:
                 hint = f", {NONTEMPORAL}"

@@ -72,35 +72,39 @@ class Value:
         return other if isinstance(other, Value) else self.fn.constant(other, self.type)
 
     def let(self, instruction: str, type: Type) -> Value:
-        return Value(self.fn, type, self.fn.let(instruction))
+        fn = self.fn
+        fn.count = count = fn.count + 1
+        name = f"%v{count}"
+        fn.lines.append(f"  {name} = {instruction}")
+        return Value(fn, type, name)
 
     # -- arithmetic
 
     def binary(self, instruction: str, other: Value | float) -> Value:
-        type = self.type
+        fn, type = self.fn, self.type
         if type is I64 and instruction in _LINEAR:
             first, second = variable(self), variable(other)
         else:
             first, second = self.text, other.text if isinstance(other, Value) else type.constant(other)
-        return Value(self.fn, type, self.fn.let(f"{instruction} {type.text} {first}, {second}"))
-
-    def _arithmetic(self, name: str, other: Value | float) -> Value:
-        return self.binary(f"f{name}{self.fn.fast_math}" if self.type.is_float else name, other)
+        fn.count = count = fn.count + 1
+        name = f"%v{count}"
+        fn.lines.append(f"  {name} = {instruction} {type.text} {first}, {second}")
+        return Value(fn, type, name)
 
     def __add__(self, other: Value | float) -> Value:
-        return self._arithmetic("add", other)
+        return self.binary(f"fadd{self.fn.fast_math}" if self.type.is_float else "add", other)
 
     def __radd__(self, other: float) -> Value:
         return self.value(other) + self
 
     def __sub__(self, other: Value | float) -> Value:
-        return self._arithmetic("sub", other)
+        return self.binary(f"fsub{self.fn.fast_math}" if self.type.is_float else "sub", other)
 
     def __rsub__(self, other: float) -> Value:
         return self.value(other) - self
 
     def __mul__(self, other: Value | float) -> Value:
-        return self._arithmetic("mul", other)
+        return self.binary(f"fmul{self.fn.fast_math}" if self.type.is_float else "mul", other)
 
     def __rmul__(self, other: float) -> Value:
         return self.value(other) * self
@@ -250,7 +254,11 @@ class Value:
 
     def fma(self, factor: Value | float, addend: Value | float) -> Value:
         """self * factor + addend, rounded once."""
-        return self.intrinsic("fma", factor, addend)
+        type = self.type
+        text = type.text
+        x = factor.text if isinstance(factor, Value) else type.constant(factor)
+        y = addend.text if isinstance(addend, Value) else type.constant(addend)
+        return self.let(f"call {intrinsic('fma', type)}{text} {self.text}, {text} {x}, {text} {y})", type)
 
     def fmuladd(self, factor: Value | float, addend: Value | float) -> Value:
         """self * factor + addend, rounded once where that is faster."""
