@@ -52,7 +52,12 @@ def _traced(program: Program, kind: type[_Traced], more: Sequence[Function], ext
     own = program.written.module
     module.globals |= own.globals
     module.called |= own.called
-    module.functions |= {name: d for name, d in own.functions.items() if not name.startswith("hlokit_")}
+    waiting = [name for name in own.functions if not name.startswith("hlokit_")]
+    while waiting:  # with the functions that they call, whatever their names
+        name = waiting.pop(0)
+        if name not in module.functions:
+            module.functions[name] = own.functions[name]
+            waiting += [called for called in own.functions[name].symbols if called in own.functions]
     written = Written(module)
     counts = (len(program.arguments), len(program.results), len(program.constants))
     writer = kind(written, program.assignment, program.prepared, counts)

@@ -51,11 +51,11 @@ class _Cluster:
     members: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     def columns(self) -> list[tuple[str, ...]]:
-        """What the members have at each place."""
+        """The constants of the members at each place."""
         return list(zip(*self.members.values(), strict=True))
 
     def parameters(self) -> dict[tuple[str, ...], str]:
-        """By what the members have at a place: the parameter that stands there."""
+        """The parameters, by the constants whose place they take."""
         differing = dict.fromkeys(column for column in self.columns() if len(set(column)) > 1)
         return {column: f"merged{k}" for k, column in enumerate(differing)}
 
@@ -68,7 +68,7 @@ class _Cluster:
         return False
 
     def calls(self) -> dict[str, tuple[str, list[str]]]:
-        """For each member whom to call instead, and with what besides."""
+        """For each member the function to call instead, and the operands that it takes besides."""
         first, columns = next(iter(self.members)), list(self.parameters())
         return {name: (first, [column[k] for column in columns]) for k, name in enumerate(self.members)}
 

@@ -42,7 +42,7 @@ _CONVERTED = {("fpext", "half", "float"), ("fpext", "half", "double"), ("fptrunc
 
 @cache
 def conversion(name: str, operand: Type, result: Type) -> tuple[str, str]:
-    """What stands before the operand of a conversion and after it."""
+    """The text before the operand of a conversion, and after it."""
     before, after = f"{name} {operand.text}", f" to {result.text}"
     if (name, operand.scalar, result.scalar) not in _CONVERTED:
         return before, after
@@ -52,7 +52,7 @@ def conversion(name: str, operand: Type, result: Type) -> tuple[str, str]:
 
 @cache
 def intrinsic(name: str, type: Type) -> str:
-    """What stands between `call` and the operands of LLVM's intrinsic that is overloaded by this type."""
+    """The text between `call` and the operands of the intrinsic that is overloaded by this type."""
     text = f"@llvm.{name}.{type.suffix}("
     if (name, type.scalar) not in _LACKED:
         return f"{type.text} {text}"

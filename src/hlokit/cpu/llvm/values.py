@@ -200,7 +200,7 @@ class Value:
         return then.chosen(name, otherwise)
 
     def chosen(self, name: str, otherwise: Value | float | None) -> Value:
-        """What `select` chose of this and another value, under this name."""
+        """The result, of this name, of a `select` between this and another value."""
         return Value(self.fn, self.type, name)
 
     def where(self, condition: Value, otherwise: Value | float) -> Value:
