@@ -115,6 +115,13 @@ class Function:
         self._entry.append(f"  {name} = alloca {type.text}, i64 {count}, align {align}")
         return name
 
+    def scratch(self, type: Type, align: int = 64) -> Pointer:
+        """Stack memory of this type: the same for all who ask for it."""
+        instruction = f"alloca {type.text}, i64 1, align {align}"
+        if instruction not in self._once:
+            self.stack += type.size
+        return Pointer(self, self.once(instruction))
+
     def once(self, instruction: str) -> str:
         """The name of what is computed at the function's entry, the first time that it is asked for."""
         name = self._once.get(instruction)

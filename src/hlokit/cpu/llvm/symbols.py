@@ -16,7 +16,6 @@ from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, TypeVar, Unpack, cast, overload
 
-
 from hlokit.cpu.llvm.pointers import Pointer
 from hlokit.cpu.llvm.records import Record
 from hlokit.cpu.llvm.types import I8, PointerType, Type

@@ -25,7 +25,7 @@ def correct_large(x: Value, r: Value, parity: Value, shift: float) -> tuple[Valu
 
     def reduced() -> list[Value]:
         size = x.lanes * x.bits // 8
-        memory = Pointer(fn, fn.once(f"alloca [{3 * size} x i8], i64 1, align 64"), I8)  # one for all of the function
+        memory = fn.scratch(I8.array(3 * size))
         places = [(memory + k * size).to(type_of(v.scalar)) for k, v in enumerate((x, r, parity))]
         for place, value in zip(places, (x, r, parity), strict=True):
             place.store(value)
