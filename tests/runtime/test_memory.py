@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,53 @@ def test_limits_of_control_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     memory.require(100_000, "it")
     (tmp_path / "memory.max").write_text("max\n")
     assert memory.most() > 1_000_000_000 or memory._physical() <= 1_000_000_000
+
+
+def test_buffers_ask_control_groups_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system would give the memory, and end the process that writes to it."""
+    for name, content in (("memory.max", "400000000"), ("memory.current", "100000000"), ("memory.stat", "")):
+        (tmp_path / name).write_text(content + "\n")
+    module = hk.parse(LARGE.replace("1000000000", "90000000"))
+    program = hk.compile(module)
+    monkeypatch.setattr(memory, "_groups", lambda: [(str(tmp_path), "memory.max", "memory.current")])
+    with pytest.raises(hk.OutOfMemoryError, match=r"a buffer takes some .* 300,000,000 are left"):
+        program(np.float32(1))
+    recycler = Recycler()
+    kept = recycler.take(200_000_000)
+    recycler.give(kept)
+    del kept
+    (tmp_path / "memory.current").write_text("300000000\n")
+    monkeypatch.setattr(Recycler, "clear", lambda self: (tmp_path / "memory.current").write_text("100000000\n"))
+    assert recycler.take(250_000_000).capacity >= 250_000_000, "what waits was not freed first"
+
+
+_GROUPS = Path("/sys/fs/cgroup/memory")  # of version 1; those of version 2 need their controllers handed down
+IN_A_GROUP = """
+import sys, pathlib, os
+pathlib.Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+import numpy as np, hlokit as hk
+program = hk.compile(hk.parse(sys.argv[2]))
+for _ in range(2):
+    try:
+        print("fine", program(np.float32(1)).shape)
+    except hk.OutOfMemoryError as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(not os.access(_GROUPS, os.W_OK), reason="control groups cannot be made here")
+@pytest.mark.parametrize(("size", "expected"), [(60_000_000, "fine"), (100_000_000, "a buffer takes some")])
+def test_in_a_control_group(size: int, expected: str) -> None:
+    group = _GROUPS / f"hlokit-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(400 << 20))
+        command = [sys.executable, "-c", IN_A_GROUP, str(group), LARGE.replace("1000000000", str(size))]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    finally:
+        group.rmdir()
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert [line.startswith(expected) for line in done.stdout.splitlines()] == [True, True]
 
 
 def test_what_the_system_has_not() -> None:

@@ -168,11 +168,15 @@ def available_threads() -> int:
 
 
 @cache
-def quota(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int:
+def quota(own: Path | None = None, root: Path | None = None) -> int:
     """Cores' worth of time that the control groups of this process may use, rounded up; threads that spin beyond it
-    stall all. `own` names the groups. Their limits, and those of the groups around them, are under `root`."""
+    stall all. `own` names the groups (/proc/self/cgroup). Their limits, and those of the groups around them, are under
+    `root` (/sys/fs/cgroup)."""
+    if sys.platform != "linux":
+        return _NO_LIMIT
+    root = root or Path("/sys/fs/cgroup")
     try:
-        lines = own.read_text(encoding="utf-8").splitlines()
+        lines = (own or Path("/proc/self/cgroup")).read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     least = _NO_LIMIT

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from hlokit import memory
 from hlokit.cpu.jit.memory import private_memory
 from hlokit.errors import OutOfMemoryError
 
@@ -29,12 +30,15 @@ RECYCLED = 2**19
 """Bytes from which results come from the recycler; smaller ones from NumPy, whose malloc reuses what it freed."""
 LIMIT = 2**30
 """Bytes that the recycler keeps for later."""
+_ASKED = 2**24
+"""Bytes from which the process's limits are looked at first: 0.1 ms, where the first touch of the pages takes 2."""
 
 _Array = np.ndarray[Any, Any]
 
 
 class Buffer:
     """Fresh memory from the system: zeros, aligned to 64 bytes, above LARGE to huge pages. Freed with the object.
+    Raises OutOfMemoryError where the process's limits leave less.
 
     capacity  bytes, at least as many as asked for
     view      its bytes, for NumPy
@@ -45,14 +49,16 @@ class Buffer:
     def __init__(self, size: int) -> None:
         self.capacity = capacity(size)
         large = self.capacity > LARGE
-        memory = private_memory(self.capacity + (HUGE_PAGE if large else 0))
-        start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        if self.capacity >= _ASKED:  # beyond a group's limit the system kills who writes to it
+            memory.require(self.capacity, "a buffer")
+        mapped = private_memory(self.capacity + (HUGE_PAGE if large else 0))
+        start = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
         offset = -start % HUGE_PAGE if large else 0
         if large and hasattr(mmap, "MADV_HUGEPAGE"):
             with suppress(OSError):  # a kernel without them
-                memory.madvise(mmap.MADV_HUGEPAGE, offset, self.capacity)
+                mapped.madvise(mmap.MADV_HUGEPAGE, offset, self.capacity)
         self.address = start + offset
-        self.view = memoryview(memory)[offset : offset + self.capacity]
+        self.view = memoryview(mapped)[offset : offset + self.capacity]
 
 
 def capacity(size: int) -> int:
@@ -129,7 +135,7 @@ class Recycler:
 def _fresh(recycler: Recycler, size: int) -> Buffer:
     try:
         return Buffer(size)
-    except (OSError, OverflowError, ValueError):
+    except (OSError, OverflowError, ValueError, OutOfMemoryError):
         recycler.clear()
     try:
         return Buffer(size)
