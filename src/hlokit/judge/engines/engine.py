@@ -241,9 +241,12 @@ def _end_of(code: int) -> str:
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """Ends the process and what it started."""
+    """Ends the process and, on Linux, what it started."""
     try:
-        os.killpg(child.pid, signal.SIGKILL)
+        if sys.platform == "linux":
+            os.killpg(child.pid, signal.SIGKILL)
+        else:
+            child.kill()
     except (ProcessLookupError, PermissionError):
         child.kill()
     child.wait()

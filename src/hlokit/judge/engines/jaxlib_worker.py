@@ -66,7 +66,7 @@ def main() -> None:
     """Answers ["ok" | "error" | "unsupported", message] for each [program, arguments, place of the result, shapes]."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    if int(sys.argv[2]):
+    if int(sys.argv[2]) and sys.platform == "linux":
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)

@@ -47,7 +47,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a program prints is no answer
     run, memory = RUNNERS[sys.argv[1]], int(sys.argv[2])
-    if memory:
+    if memory and sys.platform == "linux":
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
