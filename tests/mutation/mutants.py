@@ -39,8 +39,8 @@ MUTANTS = {
     "CMP-6": Mutant("ops/comparison.py", '"pred": "UNSIGNED",', '"pred": "SIGNED",'),
     "HOP-17": Mutant(
         "ops/reduction.py",
-        'dimensions: Dims = attr()\n\n    roles = ("to_apply",)\n    form = "fold"',
-        'dimensions: Dims = attr(())\n\n    roles = ("to_apply",)\n    form = "fold"',
+        'dimensions: Dims = attr()\n\n    rounding = SUMMED\n    roles = ("to_apply",)\n    form = "fold"',
+        'dimensions: Dims = attr(())\n\n    rounding = SUMMED\n    roles = ("to_apply",)\n    form = "fold"',
     ),
     "DYN-BCAST-3": Mutant("builder/broadcasting.py", "if n == 1 and not large.dynamic[d]:", "if n == 1:"),
     "SDS-6": Mutant("ops/dynamic.py", "if not 0 <= wanted <= bound:", "if not wanted <= bound:"),
