@@ -15,7 +15,8 @@ from hlokit.hlo.module import HloModule
 from hlokit.hlo.op import OPS, Op
 from hlokit.judge.reduce.case import Case, fitted
 from hlokit.judge.reduce.shapes import resized
-from hlokit.ops.structure import Constant, Parameter, Tuple
+from hlokit.ops.control_flow import While
+from hlokit.ops.structure import Constant, GetTupleElement, Parameter, Tuple
 from hlokit.passes.pipeline import PASSES
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
@@ -90,7 +91,7 @@ class BecomeParameter(InstructionEdit):
     def choices(self, case: Case, computation: Computation, instruction: Instruction) -> Iterator[tuple[Any, ...]]:
         if (
             computation is case.module.entry
-            and instruction.opcode not in ("parameter", "constant")
+            and instruction.opcode not in ("parameter", "constant", "tuple")
             and instruction is not computation.root
             and (instruction.shape.is_array or instruction.shape.is_tuple)
             and not any(leaf.is_token for leaf in instruction.shape.leaves())
@@ -238,9 +239,75 @@ class DropOperand(InstructionEdit):
 
     def change(self, case: Case, computation: Computation, instruction: Instruction, *choice: Any) -> bool:
         (place,) = choice
-        operands = instruction.operands[:place] + instruction.operands[place + 1 :]
-        computation.set_root(computation.add(instruction.op, operands))
+        computation.set_root(computation.add(instruction.op, _but(instruction.operands, int(place))))
         return True
+
+
+class DropState(InstructionEdit):
+    """A loop has one element of its state less: one that its body only hands on, or computes for nobody."""
+
+    name = "loop state"
+
+    def choices(self, case: Case, computation: Computation, instruction: Instruction) -> Iterator[tuple[Any, ...]]:
+        if not isinstance(instruction.op, While) or not instruction.shape.is_tuple:
+            return
+        if instruction is computation.root and computation is not case.module.entry:
+            return
+        values = [instruction, *(c.parameters[0] for c in instruction.called)]
+        roots = [instruction.operands[0], *(c.root for c in instruction.called if c.root.shape.is_tuple)]
+        if not all(isinstance(root.op, Tuple) for root in roots) or len(instruction.shape.elements) < 2:
+            return
+        if all(isinstance(user.op, GetTupleElement) for value in values for user in value.users):
+            for place in range(len(instruction.shape.elements)):
+                if all(self._is_handed_on(c, place) for c in instruction.called):
+                    yield (place,)
+
+    @staticmethod
+    def _is_handed_on(computation: Computation, place: int) -> bool:
+        """Nothing but the element itself is made of it."""
+        taken = [user for user in computation.parameters[0].users if user.op.index == place]  # type: ignore[attr-defined]
+        users = [(user, where) for one in taken for user, where in one.users.items()]
+        return all(user is computation.root and where == place for user, where in users)
+
+    def change(self, case: Case, computation: Computation, instruction: Instruction, *choice: Any) -> bool:
+        place = int(choice[0])
+        init = instruction.operands[0]
+        start = computation.add(Tuple(), _but(init.operands, place))
+        called = [case.module.add_computation(_with_state(c, place, start.shape)) for c in instruction.called]
+        loop = computation.add(instruction.op, [start], called)
+        for user in list(instruction.users):
+            index = int(user.op.index)  # type: ignore[attr-defined]
+            if index == place:
+                computation.replace(user, init.operands[place])
+            else:
+                computation.replace(user, computation.add(GetTupleElement(index - (index > place)), [loop]))
+        if instruction is computation.root:
+            computation.set_root(loop)
+        return True
+
+
+def _with_state(computation: Computation, place: int, state: Shape) -> Computation:
+    """A copy of a loop's body or condition for a state without the element at `place`."""
+    new = Computation(computation.name)
+    copies: dict[Instruction, Instruction] = {}
+    for i in computation.post_order():
+        op, operands = i.op, i.operands
+        if isinstance(op, Parameter):
+            copies[i] = new.add(Parameter(0, state), name=i.name)
+            continue
+        if isinstance(op, GetTupleElement) and operands[0] is computation.parameters[0]:
+            if op.index == place:
+                continue
+            op = GetTupleElement(op.index - (op.index > place))
+        if i is computation.root and i.shape.is_tuple:
+            operands = _but(operands, place)
+        copies[i] = new.add(op, [copies[o] for o in operands], i.called, name=i.name)
+    new.set_root(copies[computation.root])
+    return new
+
+
+def _but(operands: Sequence[Instruction], place: int) -> tuple[Instruction, ...]:
+    return (*operands[:place], *operands[place + 1 :])
 
 
 class DropExtra(Edit):
@@ -334,7 +401,7 @@ class RunPass(Edit):
 
 
 EDITS: tuple[Edit, ...] = (
-    BecomeRoot(), BecomeParameter(), Inline(), DropParameter(), DropOperand(), Bypass(), RunPass(), SmallerSize(),
-    BecomeConstant(), DropExtra(), DefaultLayout(), DefaultAttribute(),
+    BecomeRoot(), BecomeParameter(), Inline(), DropParameter(), DropOperand(), DropState(), Bypass(), RunPass(),
+    SmallerSize(), BecomeConstant(), DropExtra(), DefaultLayout(), DefaultAttribute(),
 )  # fmt: skip
 """In the order in which they are tried: what takes away most first."""
