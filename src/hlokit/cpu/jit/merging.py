@@ -36,11 +36,12 @@ def merged(functions: Mapping[str, Definition], exported: Iterable[str]) -> dict
 
 
 def _candidates(functions: Mapping[str, Definition]) -> list[list[Definition]]:
-    """Functions with the same parameters and attributes that nothing inlines and that are this program's alone."""
-    groups: dict[str, list[Definition]] = defaultdict(list)
+    """Functions with the same parameters and attributes, and as many references, that nothing inlines and that are this
+    program's alone."""
+    groups: dict[tuple[int, str], list[Definition]] = defaultdict(list)
     for definition in functions.values():
         if definition.is_apart and definition.result == "void" and not definition.shared:
-            groups[definition.renamed("").head("")].append(definition)
+            groups[definition.references, definition.renamed("").head("")].append(definition)
     return [group for group in groups.values() if len(group) > 1]
 
 

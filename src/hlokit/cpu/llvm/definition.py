@@ -111,6 +111,11 @@ class Definition:
         return self._symbols
 
     @property
+    def references(self) -> int:
+        """The number of references in the body."""
+        return self.body.count(MARK) // 2
+
+    @property
     def addresses(self) -> list[str]:
         """The symbols whose addresses it takes."""
         return [r[1:] for r in self.body.split(MARK)[1::2] if r[0] == "@" and r[-1] != "("]
