@@ -140,7 +140,7 @@ from contextlib import nullcontext
 import hlokit as hk, numpy as np
 from tests.fuzz.guard import guarded
 from hlokit.judge.closeness.equality import same_bytes
-    from tests.fuzz.machine_code import many_chunks
+from tests.fuzz.machine_code import many_chunks
 from tests.fuzz.values import random_array
 source = np.random.default_rng(0)
 for rows, t in ((7, "f32"), (1, "u8"), (1, "c64"), (3, "f64")):
