@@ -250,8 +250,8 @@ def _axes_of(sharding: Sharding, mesh: Mesh) -> list[Axis]:
         return []
     ((name, size),) = mesh.axes
     sizes = sharding.reshape if len(sharding.reshape) > 1 else sharding.tile
-    pres = [math.prod(sizes[:i]) for i in range(len(sizes))]
-    return [Axis(name, pre, n) for pre, n in zip(pres, sizes, strict=True) if 1 < n < size]
+    starts = [math.prod(sizes[:i]) for i in range(len(sizes))]
+    return [Axis(name, pre, n) for pre, n in zip(starts, sizes, strict=True) if 1 < n < size]
 
 
 def _primes(number: int) -> list[int]:
