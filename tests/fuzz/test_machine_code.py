@@ -98,3 +98,19 @@ def test_no_rule_tells_the_sign_of_a_zero_that_a_nan_became() -> None:
     other = hk.parse(text.replace("rsqrt", "abs"))
     zero = hk.evaluate(other, x)
     assert not hangs_on_signs(zero + 1, zero, other, [x], 0)
+
+
+def test_contractions_may_take_denormals_for_zeros() -> None:
+    """Infinity times a denormal is NaN then, and what is made of it."""
+    text = """ENTRY e { x = bf16[2] parameter(0)
+      y = bf16[2] parameter(1)
+      s = bf16[2] dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={0}
+      ROOT r = bf16[2] rsqrt(s) }"""
+    x, y = (np.array(values, ml_dtypes.bfloat16) for values in ([np.inf, np.inf], [1e-40, 1]))
+
+    def changed(index: int) -> Any:
+        return lambda r: np.where(np.arange(2) == index, np.nan, r).astype(r.dtype)
+
+    assert judged(text, changed(0), x, y) is None
+    assert judged(text, changed(1), x, y)
+    assert judged(text.replace("bf16", "f16"), changed(0), x.astype(np.float16), np.array([6e-8, 1], np.float16))

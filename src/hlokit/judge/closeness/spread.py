@@ -23,6 +23,7 @@ from hlokit.interpreter.process import Process
 from hlokit.judge.closeness.bounds import allowed
 from hlokit.judge.closeness.equality import bits, differs, info_of, is_array, is_floating, is_nan, leaves, place
 from hlokit.ops.structure import Parameter
+from hlokit.types import dtype as dtypes
 
 _NAN_SIGNS = (1.0, -1.0, 0.0, 0.0)
 """The signs that NaNs have in each run, which no rule tells: all the same, or any of both (0)."""
@@ -119,14 +120,17 @@ def _perturbed(
     """The entry's value where every instruction's result is off by `rounding` times what its op may be off, in what it
     calls too."""
     with np.errstate(all="ignore"):
-        noise = _Noise(np.random.default_rng(seed), nan_sign, rounding)
+        noise = _Noise(np.random.default_rng(seed), nan_sign, rounding, flushes=nan_sign > 0 and rounding > 0)
         return _valid(_Perturbed(noise).value_of(module.entry, inputs))
 
 
 class _Noise(NamedTuple):
+    """What a run changes. `flushes`: contractions take denormals for zeros."""
+
     source: np.random.Generator
     nan_sign: float
     rounding: float
+    flushes: bool
 
     def nans(self, like: Any) -> Any:
         sign = self.nan_sign or _where(self.source.random(like.shape) < 0.5, -1.0, 1.0)
@@ -149,6 +153,8 @@ class _Perturbed(Process):
                 values[instruction] = interpreter._as_declared(instruction.shape, given)  # pyright: ignore[reportPrivateUsage]
                 continue
             operands = [values[o] for o in instruction.operands]
+            if self.noise.flushes and _flushes(instruction):
+                operands = [_without_denormals(o) for o in operands]
             value = interpreter.run_instruction(self, instruction, operands)
             values[instruction] = _off(value, instruction, operands, self.noise)
         return values[computation.root]
@@ -197,6 +203,26 @@ def _off(value: Any, instruction: Instruction, operands: Sequence[Any], noise: _
     if overflows:  # what overflowed may be anything, the other part too
         found[~np.isfinite(value)] = complex(np.nan, np.nan) if value.dtype.kind == "c" else np.nan
     return found
+
+
+def _flushes(instruction: Instruction) -> bool:
+    """Whether default code may take denormals for zeros: 2^-127 of f8e8m0fnu is one of f32."""
+    shapes = [instruction.shape, *(operand.shape for operand in instruction.operands)]
+    return instruction.op.form == "contraction" and all(s.dtype is not dtypes.f8e8m0fnu for s in shapes)
+
+
+def _without_denormals(value: Any) -> Any:
+    """An operand of a contraction whose default code takes denormals of f64, f32 and bf16 for zeros; what are denormals
+    of narrower types are normal numbers of f32, in which these are computed."""
+    if not is_array(value) or not (value.dtype.kind == "c" or is_floating(value.dtype)):
+        return value
+    if value.dtype.kind == "c":
+        found = np.empty_like(value)
+        found.real, found.imag = _without_denormals(value.real), _without_denormals(value.imag)
+        return found
+    least = np.finfo(np.float64 if value.dtype == np.float64 else np.float32).smallest_normal
+    wide = value.astype(np.float64)
+    return _where(np.abs(wide) < least, np.copysign(0.0, wide), wide).astype(value.dtype)
 
 
 def _moved(
