@@ -8,6 +8,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.hlo.module import HloModule
+from hlokit.interpreter.order import evaluation_order
 from tests.counting import function_calls
 from tests.golden.programs import BUNDLED, program_names, read_program
 
@@ -147,3 +148,16 @@ def test_inlining_one_computation_many_times_is_linear_and_legal() -> None:
     assert calls[1] < 5 * calls[0]
 
 
+
+
+@pytest.mark.parametrize("name", sorted(hk.PASSES))
+def test_effects_keep_their_order_where_dead_code_goes(name: str) -> None:
+    """The order of two draws that nothing needs was that of what read one of them, which is dead."""
+    module = hk.parse("""HloModule m
+    ENTRY e { x = u64[2] parameter(0) first = u64[2] rng-get-and-update-state(), delta=1
+      second = u64[2] rng-get-and-update-state(), delta=2 dead = u64[2] add(first, x) ROOT r = u64[2] negate(x) }""")
+    named = {i.name: i for i in module.entry.instructions}
+    module.entry.reorder([named[n] for n in ("x", "dead", "second", "first", "r")])
+    draws = [i.name for i in evaluation_order(module.entry) if i.op.has_side_effect()]
+    after = hk.optimize(module, [name])
+    assert [i.name for i in evaluation_order(after.entry) if i.op.has_side_effect()] == draws

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from hlokit.errors import MisuseError, ShapeError
 from hlokit.hlo.instruction import Instruction, by_role
+from hlokit.hlo.lineage import active, came_from
 from hlokit.hlo.op import OPS, Op, infer_shape, same_result
 from hlokit.tracebacks import public
 from hlokit.types.shape import ProgramShape, Shape
@@ -244,6 +245,9 @@ class Computation:
             An instruction of this computation.
         """
         self._own(instruction)
+        old, recorder = self.root_or_none, active()
+        if recorder is not None and old is not None and old.shape.static is instruction.shape.static:
+            recorder.replaced(old, instruction)
         self.root_or_none = instruction
         self.version += 1
 
@@ -264,6 +268,8 @@ class Computation:
         self._own(new)
         if old.shape.static is not new.shape.static:
             raise ShapeError("HINST-3", f"replacement of {old.name}", new.shape, old.shape)
+        if (recorder := active()) is not None:
+            recorder.replaced(old, new)
         for user, place in list(old.users.items()):
             if user is new:
                 continue
@@ -294,6 +300,9 @@ class Computation:
             self._own(old)
             if old.shape is not value.shape:
                 raise ShapeError("HINST-3", f"replacement of {old.name}", value.shape, old.shape)
+        if (recorder := active()) is not None:
+            for old, value in new.items():
+                recorder.replaced(old, value)
         for user in users:
             for operand in user.operands:
                 operand.users.pop(user, None)
@@ -477,6 +486,7 @@ class Computation:
     def _copy(self, instruction: Instruction, values: dict[Instruction, Instruction]) -> Instruction:
         operands = [values[o] for o in instruction.operands]
         copy = self.add_unchecked(instruction.op, operands, instruction.called, instruction.shape, instruction.name)
+        came_from(copy, instruction)
         if instruction.extra is not None:
             copy.extra = replace(
                 instruction.extra,
@@ -489,7 +499,9 @@ class Computation:
         """The value in the layout of `shape`, an array's."""
         if value.shape.layout_or_default.minor_to_major == shape.layout_or_default.minor_to_major:
             return value
-        return self.add_unchecked(OPS["copy"](), [value], (), value.shape.with_layout(shape.layout))
+        copy = self.add_unchecked(OPS["copy"](), [value], (), value.shape.with_layout(shape.layout))
+        came_from(copy, value)
+        return copy
 
     def _own(self, instruction: Instruction) -> None:
         if instruction.parent is not self:

@@ -15,6 +15,9 @@ from hlokit.stack import with_stack
 from hlokit.tracebacks import public  # pyright: ignore[reportUnusedImport]
 from hlokit.types.shape import ProgramShape, Shape
 
+if TYPE_CHECKING:
+    from hlokit.hlo.lineage import Lineage
+
 
 @dataclass(frozen=True, slots=True)
 class Alias:
@@ -80,6 +83,7 @@ class HloModule:
 
     parameter_layouts, result_layout   shapes of entry_computation_layout; None means as the entry says
     is_unverified   it was read without the checks that `verify` makes, which come before it is run
+    lineage         of a module that hk.optimize(..., lineage=True) made: where its instructions come from
 
         >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
         >>> module
@@ -107,6 +111,7 @@ class HloModule:
         self.backend_config = ""
         self.debug_attributes: list[DebugAttributes] = []
         self.stack_tables = StackTables()
+        self.lineage: Lineage | None = None
         self._computations: dict[Computation, None] = {}
 
     if not TYPE_CHECKING:  # a type checker refuses the call
@@ -262,7 +267,7 @@ class HloModule:
         """
         copy = HloModule(self.name)
         for name, value in vars(self).items():
-            if name not in ("_computations", "entry_or_none"):
+            if name not in ("_computations", "entry_or_none", "lineage"):
                 setattr(copy, name, shallow_copy(value))
         copies: dict[Computation, Computation] = {}
         for computation in self.computations():

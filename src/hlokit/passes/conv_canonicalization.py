@@ -37,7 +37,7 @@ class ConvCanonicalization(Pass):
                     if dot is not None:
                         computation.replace(instruction, dot)
                         changed = True
-            computation.remove_dead()
+            changed |= computation.remove_dead() > 0
         return changed
 
 

@@ -32,7 +32,7 @@ class CommonSubexpressions(Pass):
                     if kept is not instruction:
                         same[instruction] = kept
             computation.replace_all(same)
-            computation.remove_dead()
+            changed |= computation.remove_dead() > 0
             changed |= bool(same)
         return changed
 

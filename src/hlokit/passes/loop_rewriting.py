@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.lineage import Mark, came_from
 from hlokit.ops.structure import GetTupleElement, Parameter, Tuple
 from hlokit.types.shape import Shape
 
@@ -46,6 +47,7 @@ def with_elements(
         computation.module.add_computation(one)
     new = computation.add(loop.op, [start], called, name=loop.name)
     new.extra = loop.extra
+    came_from(new, loop, Mark.PART)
     found: list[Instruction | None] = [None] * len(init)
     for i in keep:
         found[i] = computation.add(GetTupleElement(number[i]), [new])
@@ -118,12 +120,15 @@ def _with_state(
 
 def _element(into: Computation, old: Instruction, index: int) -> Instruction:
     """An element of the state in the place of `old`, in its layout."""
-    return into.add(GetTupleElement(index), [into.parameters[0]], shape=old.shape, name=old.name)
+    element = into.add(GetTupleElement(index), [into.parameters[0]], shape=old.shape, name=old.name)
+    came_from(element, old)
+    return element
 
 
 def copied(instruction: Instruction, into: Computation, operands: Sequence[Instruction]) -> Instruction:
     """The same instruction in another computation."""
     copy = into.add_unchecked(instruction.op, operands, instruction.called, instruction.shape, instruction.name)
+    came_from(copy, instruction)
     if instruction.extra is not None:
         copy.extra = replace(instruction.extra, control_predecessors=[])
     return copy

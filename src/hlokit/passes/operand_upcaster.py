@@ -37,7 +37,7 @@ class OperandUpcaster(Pass):
                 if new is not None:
                     computation.replace(instruction, new)
                     changed = True
-            computation.remove_dead()
+            changed |= computation.remove_dead() > 0
         return changed
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from hlokit.errors import HlokitError, VerifyError
+from hlokit.hlo.lineage import Lineage, Mark, Stage, cloned, composed, identity, recording
 from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.hlo.verifier import verify
 from hlokit.passes.effects import orders, restore, unscheduled
@@ -65,6 +67,36 @@ PassLike: TypeAlias = Pass | str | Callable[[HloModule], Any]
 """A pass, the name of one, or a function that rewrites a module in place and says whether it did."""
 
 
+class Traced:
+    """A copy of a module that passes rewrite, and which instructions of the module its instructions come from.
+
+    `with_stages`: the program after each pass that changes it is kept too.
+    """
+
+    def __init__(self, source: HloModule, *, with_stages: bool = False) -> None:
+        self.source = source
+        self.module, self._origins = cloned(source)
+        self._stages = [Stage("input", source, identity(source))] if with_stages else []
+        self._last = self._origins
+
+    @contextmanager
+    def step(self, name: str) -> Generator[None]:
+        """A pass runs in this block."""
+        with recording(self._origins) as recorder:
+            yield
+        now = recorder.found(self.module)
+        self._origins = composed(now, self._origins)
+        if self._stages:
+            self._last = composed(now, self._last)
+            if self.module.to_text() != self._stages[-1].module.to_text():
+                copy, same = cloned(self.module)
+                self._stages.append(Stage(name, copy, composed(same, self._last)))
+                self._last = {old: {new: Mark.SAME} for new, found in same.items() for old in found}
+
+    def lineage(self) -> Lineage:
+        return Lineage(self.source, self.module, self._origins, self._stages)
+
+
 @dataclass(frozen=True)
 class Pipeline(Pass):
     """Passes in order; after each that changed something effects have their order again, and names are unique.
@@ -80,7 +112,7 @@ class Pipeline(Pass):
     passes: tuple[PassLike, ...]
     verify_each: bool = False
 
-    def run(self, module: HloModule, observe: Observer | None = None) -> bool:
+    def run(self, module: HloModule, observe: Observer | None = None, *, traced: Traced | None = None) -> bool:
         """Runs the passes on a module.
 
         Parameters
@@ -89,6 +121,8 @@ class Pipeline(Pass):
             The module, which is changed.
         observe : callable, optional
             Called after each pass with its name and the module as it is then.
+        traced : Traced, optional
+            What follows the instructions through the passes.
 
         Returns
         -------
@@ -105,10 +139,12 @@ class Pipeline(Pass):
         for one in self.passes:
             name, rewrite = _named(one)
             before = orders(module) if has_effects else {}
-            if rewrite(module) is not False:  # a plain function may give nothing
-                restore(module, before)
-                module.settle()
-                changed = True
+            with nullcontext() if traced is None else traced.step(name):
+                is_changed = rewrite(module) is not False  # a plain function may give nothing
+                if is_changed:
+                    restore(module, before)
+                    module.settle()
+            changed |= is_changed
             if self.verify_each:
                 _verify_after(name, module)
             if observe is not None:
@@ -124,6 +160,7 @@ def optimize(
     *,
     verify_each: bool = False,
     observe: Observer | None = None,
+    lineage: bool | Literal["stages"] = False,
 ) -> HloModule:
     """A new module with the same meaning, rewritten by passes. The given one stays as it is.
 
@@ -137,6 +174,9 @@ def optimize(
         Whether to check every rule of the language after each pass.
     observe : callable, optional
         Called after each pass with its name and the module as it is then.
+    lineage : bool or "stages", optional
+        Whether to record, as `lineage` of the new module, which instructions of `module` its instructions come from;
+        "stages" keeps the program after each pass as well.
 
     Returns
     -------
@@ -158,9 +198,16 @@ def optimize(
     (3, 1)
     """
     check_is_module(module)
+    pipeline = Pipeline(tuple(DEFAULT if passes is None else passes), verify_each)
+    if lineage:
+        traced = Traced(module, with_stages=lineage == "stages")
+        unscheduled(traced.module)
+        pipeline.run(traced.module, observe, traced=traced)
+        traced.module.lineage = traced.lineage()
+        return traced.module
     copy = module.clone()
     unscheduled(copy)
-    Pipeline(tuple(DEFAULT if passes is None else passes), verify_each).run(copy, observe)
+    pipeline.run(copy, observe)
     return copy
 
 

@@ -42,7 +42,7 @@ class ReduceWindowRewriter(Pass):
                     if two is not None:
                         computation.replace(instruction, two)
                         changed = True
-            computation.remove_dead()
+            changed |= computation.remove_dead() > 0
         return changed
 
     def _stages(self, scan: Instruction, computation: Computation) -> Instruction | None:

@@ -47,7 +47,7 @@ class ScatterSplitter(Pass):
                     if split is not None:
                         computation.replace(instruction, split)
                         changed = True
-            computation.remove_dead()
+            changed |= computation.remove_dead() > 0
         return changed
 
     def _split(self, scatter: Instruction, op: Scatter, computation: Computation) -> Instruction | None:

@@ -40,7 +40,7 @@ class TreeReductionRewriter(Pass):
                     if two is not None:
                         computation.replace(instruction, two)
                         changed = True
-            computation.remove_dead()
+            changed |= computation.remove_dead() > 0
         return changed
 
     def _stages(self, reduce: Instruction, dimensions: tuple[int, ...], computation: Computation) -> Instruction | None:

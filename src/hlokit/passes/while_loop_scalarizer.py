@@ -10,6 +10,7 @@ from math import prod
 from hlokit.analysis.loops import counter, invariants
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.lineage import Mark, active, came_from
 from hlokit.hlo.module import HloModule
 from hlokit.ops.contraction import Dot, free_dimensions
 from hlokit.ops.control_flow import While
@@ -48,7 +49,7 @@ class WhileLoopScalarizer(Pass):
                     if split:
                         take_over(loop, _split(loop, split))
                         changed = True
-            computation.remove_dead()
+            changed |= computation.remove_dead() > 0
         return changed
 
     def _arrays(self, loop: Instruction) -> list[int]:
@@ -112,6 +113,7 @@ def _split(loop: Instruction, split: Sequence[int]) -> list[Instruction]:
         computation.module.add_computation(one)
     new = computation.add(loop.op, [start], called, name=loop.name)
     new.extra = loop.extra
+    came_from(new, loop, Mark.PART)
     return _together(new, shapes, split)
 
 
@@ -189,6 +191,8 @@ def _with_scalars(old: Computation, state: Shape, shapes: Sequence[Shape], split
             values[instruction] = _multiplied(op, instruction.shape, *(values[o] for o in instruction.operands))
         else:
             values[instruction] = copied(instruction, copy, [values[o] for o in instruction.operands])
+        if (recorder := active()) is not None:
+            recorder.replaced(instruction, values[instruction])
     if is_body:
         parts = _apart([values[part] for part in old.root.operands], split)
         copy.set_root(copy.add(Tuple(), parts, name=old.root.name))
