@@ -14,7 +14,7 @@ from hlokit.files.reading import module_of_bytes, module_of_text, snapshot_of_by
 from hlokit.forks import unforked
 from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.interpreter.checks import device_counts
-from hlokit.memory import named
+from hlokit.memory import check_arrays_by, named
 from hlokit.passes.pipeline import optimize
 from hlokit.rules import Rule, rules
 from hlokit.stack import with_stack
@@ -879,3 +879,12 @@ def register_ffi_type(name: str, type_id: Any, type_info: Any = None) -> None:
     from hlokit.runtime.ffi import handlers
 
     handlers.register_ffi_type(name, type_id, type_info)
+
+
+def _with_arrays_checked(function: Callable[[], Any]) -> Any:
+    from hlokit.cpu.jit.arrays import with_arrays_checked
+
+    return with_arrays_checked(function)
+
+
+check_arrays_by(_with_arrays_checked)

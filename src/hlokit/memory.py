@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import cache, wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from hlokit.errors import HlokitError, OutOfMemoryError
 
@@ -39,6 +40,38 @@ def require(size: int, what: str) -> None:
     available = left()
     if size > available:
         raise OutOfMemoryError(f"{what} takes some {size:,} bytes; {available:,} are left of the process's limit")
+
+
+def with_arrays_checked(size: Callable[[], int], function: Callable[[], _T]) -> _T:
+    """The result of `function`, which computes values of `size()` bytes together by NumPy.
+
+    Where that may come near the limit of a control group, each large array, also those that NumPy's functions make on
+    the way, is asked for first: a MemoryError of NumPy's comes before the system ends the process.
+    """
+    if not _checks or not any(_number(folder, maximum) < _physical() for folder, maximum, _ in _groups()):
+        return function()
+    return _checks[-1](function) if size() * _ON_THE_WAY > left() else function()
+
+
+@contextmanager
+def beside_arrays(size: int) -> Generator[None]:
+    """Round a function of NumPy's that takes so many bytes for itself: an array that nobody writes to stands for them.
+    Raises MemoryError."""
+    import numpy as np
+
+    placeholder = np.empty(size, np.uint8)
+    yield
+    del placeholder
+
+
+_ON_THE_WAY = 16
+"""Arrays on the way to a result take at most so many times its bytes; those of most functions take less."""
+_checks: list[Callable[[Callable[[], Any]], Any]] = []
+
+
+def check_arrays_by(check: Callable[[Callable[[], Any]], Any]) -> None:
+    """`check(function)` is to run a function with NumPy's arrays checked: that takes machine code."""
+    _checks.append(check)
 
 
 def named(function: Callable[_P, _T]) -> Callable[_P, _T]:

@@ -104,8 +104,12 @@ class Thread:
         finally:
             del _joined[here]
         self.end()
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback has this frame: a cycle would keep what the thread's frames hold
 
     def raise_there(self, kind: type[BaseException]) -> None:
         """Raises an exception of this type in the thread, or in the one that it waits for in turn: what waits hears

@@ -63,6 +63,13 @@ def test_vectors_of_constants_are_within_reach():
     del library
 
 
+def test_code_of_another_machine_is_not_linked() -> None:
+    """JITLink links it, and calling it executes what are no instructions here."""
+    other = baseline("x86-64" if host().arch == "aarch64" else "aarch64")
+    with pytest.raises(ValueError, match="the object is for ELF machine"):
+        jit.Library([jit.compile_object(TEXT, other)])
+
+
 def test_equal_texts_make_equal_objects():
     assert jit.compile_object(TEXT, host()) == jit.compile_object(TEXT, host())
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -238,6 +241,28 @@ def test_small_programs_are_called_as_they_are() -> None:
     module = hk.parse("HloModule m\nENTRY e { x = f32[8] parameter(0)\n ROOT r = f32[8] add(x, x) }")
     assert "hlokit_on_stack" not in hk.compile(module).as_text("llvm")
     assert "hlokit_on_stack" in hk.compile(hk.parse(text("product"))).as_text("llvm")
+
+
+def test_an_error_keeps_nothing_once_it_is_handled() -> None:
+    """What the frames of its traceback refer to may be gigabytes, which a collection of cycles would find much later."""
+
+    class Large:
+        pass
+
+    def fails() -> None:
+        large = Large()
+        kept.append(weakref.ref(large))
+        raise KeyError
+
+    kept: list[weakref.ref[Large]] = []
+    gc.disable()
+    try:
+        for run in (stack.interruptible, lambda f: stack.Thread(f).join()):
+            with contextlib.suppress(KeyError):
+                run(fails)
+    finally:
+        gc.enable()
+    assert [ref() for ref in kept] == [None, None]
 
 
 def test_the_code_is_made_for_other_machines() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from hlokit import memory
@@ -11,7 +12,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import valid_part
 from hlokit.interpreter.arguments import arguments_of, array_ids, result_of
 from hlokit.interpreter.checks import device_counts, refuse
-from hlokit.interpreter.evaluate import run_entry
+from hlokit.interpreter.evaluate import run_entry, within_memory
 from hlokit.interpreter.process import Process, StepHook
 from hlokit.stack import with_stack
 from hlokit.tracebacks import public
@@ -101,21 +102,25 @@ def evaluate(
     array([2., 4., 6.], dtype=float32)
     """
     refuse(module, memory.most() if memory_limit is None else memory_limit, replicas, partitions)
-    replicas, partitions = device_counts(module, replicas, partitions)
-    if world is not None:
-        return run_rank(
-            world, [module] * (replicas * partitions), args, (replicas, partitions), infeed=infeed, outfeed=outfeed,
-            seed=seed, before=before, after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
-        )  # fmt: skip
-    if replicas * partitions > 1:
-        return run_grid(
-            [module] * (replicas * partitions), args, (replicas, partitions), infeed=infeed, outfeed=outfeed, seed=seed,
-            before=before, after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
-        )  # fmt: skip
-    values = arguments_of(module, args)
-    process = Process(
-        infeed=infeed, outfeed=outfeed, seed=seed, before=before, after=after, from_host=from_host, to_host=to_host
-    )
-    taken = array_ids(values)
-    result = result_of(valid_part(run_entry(process, module, values)), taken)
-    return (result, process.outfeed) if return_outfeed else result
+    counts = device_counts(module, replicas, partitions)
+
+    def run() -> Any:
+        if world is not None:
+            return run_rank(
+                world, [module] * prod(counts), args, counts, infeed=infeed, outfeed=outfeed, seed=seed,
+                before=before, after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
+            )  # fmt: skip
+        if prod(counts) > 1:
+            return run_grid(
+                [module] * prod(counts), args, counts, infeed=infeed, outfeed=outfeed, seed=seed,
+                before=before, after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
+            )  # fmt: skip
+        values = arguments_of(module, args)
+        process = Process(
+            infeed=infeed, outfeed=outfeed, seed=seed, before=before, after=after, from_host=from_host, to_host=to_host
+        )
+        taken = array_ids(values)
+        result = result_of(valid_part(run_entry(process, module, values)), taken)
+        return (result, process.outfeed) if return_outfeed else result
+
+    return within_memory([module], run)

@@ -17,7 +17,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, is_sequence, valid_part
 from hlokit.interpreter.arguments import arguments_of, array_ids, result_of
 from hlokit.interpreter.checks import refuse
-from hlokit.interpreter.evaluate import run_entry
+from hlokit.interpreter.evaluate import run_entry, within_memory
 from hlokit.interpreter.process import Process, StepHook
 from hlokit.interpreter.routes import Place, Route, routes_of
 from hlokit.stack import with_stack
@@ -110,9 +110,12 @@ def evaluate_mpmd(
             outfeed=outfeed, seed=seed, before=before, after=after, return_outfeed=return_outfeed,
             from_host=from_host, to_host=to_host,
         )  # fmt: skip
-    return run_grid(
-        modules, [args for _, args in programs], (replicas, partitions), infeed=infeed, outfeed=outfeed, seed=seed,
-        before=before, after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
+    return within_memory(
+        modules,
+        lambda: run_grid(
+            modules, [args for _, args in programs], (replicas, partitions), infeed=infeed, outfeed=outfeed, seed=seed,
+            before=before, after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
+        ),
     )  # fmt: skip
 
 

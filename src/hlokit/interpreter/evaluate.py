@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import le
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from hlokit.errors import EvaluationError, OutOfMemoryError
 from hlokit.hlo.op import Op
 from hlokit.hlo.values import Dynamic, fits, is_ndarray, is_sequence, valid_part, whole_buffer
 from hlokit.interpreter.order import evaluation_order
+from hlokit.memory import with_arrays_checked
 from hlokit.ops.structure import Parameter
 from hlokit.stack import interruptible
 from hlokit.types.shape import Shape
@@ -22,10 +23,22 @@ if TYPE_CHECKING:
     from hlokit.hlo.module import HloModule
     from hlokit.interpreter.process import Process
 
+_T = TypeVar("_T")
+
 
 def run_entry(process: Process, module: HloModule, arguments: Sequence[Any]) -> Any:
     """The value of the module on `arguments`, as the entry's root declares it."""
-    return _as_declared(module.entry.root.shape, run(process, module.entry, arguments))
+    value = within_memory([module], lambda: run(process, module.entry, arguments))
+    return _as_declared(module.entry.root.shape, value)
+
+
+def within_memory(modules: Sequence[HloModule], function: Callable[[], _T]) -> _T:
+    """The result of `function`, which runs the modules. What a control group has no room for is a MemoryError."""
+
+    def size() -> int:
+        return sum(i.shape.nbytes for m in modules for c in m.all_computations for i in c.instructions)
+
+    return with_arrays_checked(size, function)
 
 
 def run(process: Process, computation: Computation, arguments: Sequence[Any]) -> Any:

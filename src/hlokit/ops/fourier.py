@@ -9,6 +9,7 @@ from hlokit.forms.cost import Cost, log2, moved
 from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import REARRANGED, Op, attr, check
 from hlokit.hlo.values import Array
+from hlokit.memory import beside_arrays
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Dims, choice
 from hlokit.types.shape import Shape
@@ -81,11 +82,22 @@ class Fft(Op, name="fft"):
         if not operand.size or not shape.size:
             return np.zeros((*operand.shape[:-1], shape.dimensions[-1]), shape.dtype.numpy)
         axes = tuple(range(-len(self.fft_length), 0))
-        if self.fft_type == "IRFFT":
-            sizes = (*operand.shape[axes[0] : -1], self.fft_length[-1])
-            return np.fft.irfftn(operand, sizes, axes)
-        transform = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn}[self.fft_type]
-        return transform(operand, axes=axes)
+        with beside_arrays(max(map(_plan_bytes, self.fft_length))):
+            if self.fft_type == "IRFFT":
+                sizes = (*operand.shape[axes[0] : -1], self.fft_length[-1])
+                return np.fft.irfftn(operand, sizes, axes)
+            transform = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn}[self.fft_type]
+            return transform(operand, axes=axes)
 
     def kernel(self, operands: Sequence[Shape]) -> Kernel:
         return Kernel("fft", prologue=(0,), whole=tuple(range(-len(self.fft_length), 0)))
+
+
+def _plan_bytes(length: int) -> int:
+    """Memory that NumPy's transform of so many points takes for itself: its roots of unity and a line, or several of up
+    to four times the length where it has a large prime factor (Bluestein's algorithm)."""
+    rest = length
+    for factor in (2, 3, 5, 7, 11):
+        while rest % factor == 0:
+            rest //= factor
+    return length * (48 if rest == 1 else 160)

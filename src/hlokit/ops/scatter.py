@@ -23,6 +23,7 @@ from hlokit.ops.gather import (
     vector_length,
 )
 from hlokit.ops.reduction import as_declared, check_reducer, in_reducer_types, results_of
+from hlokit.ops.sort_order import stable_order
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Dims
 from hlokit.types.shape import UNBOUNDED, ProgramShape, Shape
@@ -206,20 +207,21 @@ def _ufunc(function: Function) -> np.ufunc | None:
 
 def _last_of_each(targets: Array) -> Array:
     """Positions of the last occurrence of every target: NumPy does not promise which of several writes stays."""
-    _, last = np.unique(targets[::-1], return_index=True)
-    return len(targets) - 1 - last
+    order = stable_order(targets)
+    grouped = targets[order]
+    return order[np.append(grouped[1:] != grouped[:-1], True)[: len(order)]]
 
 
 def _turns(targets: Array) -> list[Array]:
     """Positions in turns: a turn hits each target at most once, and what hits one target keeps its order."""
     if not len(targets):
         return []
-    order = np.argsort(targets, kind="stable")
+    order = stable_order(targets)
     grouped = targets[order]
     first = np.concatenate([[True], grouped[1:] != grouped[:-1]])
     starts = np.flatnonzero(first)
     occurrence = np.arange(len(targets)) - np.repeat(starts, np.diff(np.append(starts, len(targets))))
-    by_turn = np.argsort(occurrence, kind="stable")
+    by_turn = stable_order(occurrence)
     return np.split(order[by_turn], np.cumsum(np.bincount(occurrence))[:-1])
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.values import Array, Function
+from hlokit.memory import beside_arrays
 from hlokit.ops.numerics import element_type, ordered_bits, widen
 
 
@@ -15,11 +16,17 @@ def sorted_positions(lines: Sequence[Array], comparator: Function) -> Array:
     if size <= 1 or not rows:
         return _unsorted(rows, size)
     keys = _keys(lines, comparator)
-    return _merge_sorted(lines, comparator) if keys is None else np.argsort(keys, axis=1, kind="stable")
+    return _merge_sorted(lines, comparator) if keys is None else stable_order(keys)
 
 
 def _unsorted(rows: int, size: int) -> Array:
     return np.broadcast_to(np.arange(size, dtype=np.intp), (rows, size))
+
+
+def stable_order(keys: Array) -> Array:
+    """The positions of the elements in ascending order, along the last dimension. Equal ones keep their order."""
+    with beside_arrays(keys.shape[-1] * np.dtype(np.intp).itemsize):
+        return np.argsort(keys, axis=-1, kind="stable")
 
 
 def total_order_keys(array: Array) -> Array:

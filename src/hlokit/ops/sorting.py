@@ -10,7 +10,7 @@ from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Function
 from hlokit.ops.reduction import cut_to_least
-from hlokit.ops.sort_order import sorted_positions, total_order_keys
+from hlokit.ops.sort_order import sorted_positions, stable_order, total_order_keys
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import STABILITY, Single
 from hlokit.types.shape import ProgramShape, Shape
@@ -99,7 +99,7 @@ class TopK(Op, name="topk"):
 
     def reference(self, operand: Array) -> tuple[Array, Array]:
         keys = total_order_keys(operand)
-        order = np.argsort(~keys if self.largest else keys, axis=-1, kind="stable")[..., : self.k]
+        order = stable_order(~keys if self.largest else keys)[..., : self.k]
         return np.take_along_axis(operand, order, -1), order.astype(np.int32)
 
     def kernel(self, operands: Sequence[Shape]) -> Kernel:

@@ -27,6 +27,7 @@ from hlokit.ops.reduction import (
     split_operands,
 )
 from hlokit.ops.slicing import Slice
+from hlokit.ops.sort_order import stable_order
 from hlokit.types import dtype as dtypes
 from hlokit.types.shape import UNBOUNDED, ProgramShape, Shape
 from hlokit.types.window import PaddingDimension, Window, WindowDimension, dilated
@@ -285,7 +286,7 @@ def _picked(operand: Array, window: Window, select: Function) -> Array:
 
 def _scatter_in_rounds(output: Array, targets: Array, source: Array, scatter: Function) -> None:
     """output[t] = scatter(output[t], s) in order: round r takes the r-th update of every target at once."""
-    order = np.argsort(targets, kind="stable")
+    order = stable_order(targets)
     targets, source = targets[order], source[order]
     starts = np.flatnonzero(np.diff(targets, prepend=-1))
     lengths = np.diff(starts, append=len(targets))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import platform
 import sys
 import weakref
 from collections import deque
@@ -376,7 +377,8 @@ class Library:
               (memcpy, memset, libm's) are found by themselves
 
     Whoever runs its code holds the library. At the interpreter's exit nothing is freed: threads may still be running.
-    Raises ValueError for an object that cannot be linked, UnsupportedError on a system where no code has ever been run.
+    Raises ValueError for an object that cannot be linked or is another machine's, UnsupportedError on a system where no
+    code has ever been run.
     """
 
     @unforked
@@ -386,6 +388,7 @@ class Library:
         self._linker = _linker()
         builder = _llvm().JITLibraryBuilder().add_current_process()
         for data in objects:
+            _check_machine(data)
             builder.add_object_img(data)
         for name, address in (symbols or {}).items():
             builder.import_symbol(name, address)
@@ -415,6 +418,17 @@ class Library:
     def _keep(self, tracker: Any) -> None:
         tracker._owned = True  # llvmlite would free it at the interpreter's exit, below running threads
         self._trackers.append(tracker)
+
+
+_ELF_MACHINES = {"x86_64": 62, "amd64": 62, "aarch64": 183, "arm64": 183}
+
+
+def _check_machine(data: bytes) -> None:
+    """JITLink links the code of any machine."""
+    expected = _ELF_MACHINES.get(platform.machine().lower())
+    found = int.from_bytes(data[18:20], "little")
+    if expected and data[:4] == b"\x7fELF" and found != expected:
+        raise ValueError(f"cannot link: the object is for ELF machine {found}, and this is {expected}")
 
 
 _numbers = itertools.count()

@@ -10,7 +10,7 @@ import numpy as np
 from hlokit.errors import EvaluationError
 from hlokit.hlo.values import Array
 from hlokit.ops.custom_targets.registry import Invocation, built_in
-from hlokit.ops.sort_order import sorted_positions, total_order_keys
+from hlokit.ops.sort_order import sorted_positions, stable_order, total_order_keys
 
 
 @built_in("TopK", "mhlo.topk", "__gpu$TopK")
@@ -23,7 +23,7 @@ def top_k(call: Invocation) -> tuple[Array, Array]:
         lines = [operand.reshape(-1, size), index.reshape(-1, size)]
         order = sorted_positions(lines, call.computations[0]).reshape(operand.shape)
     else:
-        order = np.argsort(~total_order_keys(operand), axis=-1, kind="stable")
+        order = stable_order(~total_order_keys(operand))
     order = order[..., :count]
     return np.take_along_axis(operand, order, -1), order.astype(np.int32)
 
