@@ -194,12 +194,11 @@ class Lineage:
 
         >>> b = hk.Builder()
         >>> x = b.parameter(0, hk.f32[2], "x")
-        >>> module = b.build(hk.add(hk.mul(x, 1.0), hk.exp(x), name="sum"))
-        >>> lineage = hk.optimize(module, lineage=True).lineage
-        >>> lineage.origins("sum")
-        [sum: same value]
-        >>> [str(origin.mark) for origin in lineage.origins("x")]  # x * 1.0 is x
-        ['same value', 'same value']
+        >>> lineage = hk.optimize(b.build(hk.exp(x * 1.0)), lineage=True).lineage
+        >>> lineage.origins(lineage.module.entry.root)
+        [exponential.4: same value]
+        >>> lineage.origins("x")  # x * 1.0 is x
+        [x: same value, multiply.3: same value]
     """
 
     def __init__(
