@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hlokit.cpu.loops.expr import Buffer, Fold, LoopAxis, Node, RuntimeInt, children, identity_name, reachable
@@ -38,16 +39,28 @@ _WIDTH = 24
 """Nodes of an expression from which it has a name."""
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line of the listing, and the step that it is of: None for the head."""
+
+    text: str
+    step: Step | None = None
+
+
 def program_text(program: Program) -> str:
     """The listing of all steps."""
+    return "\n".join(line.text for line in program_lines(program)) + "\n"
+
+
+def program_lines(program: Program) -> list[Line]:
+    """The listing, line by line."""
     lines = [f"program {program.module.name}"]
     for kind, buffers in (("argument", program.arguments), ("result", program.results)):
         lines += [f"  {kind} {k}: {buffer_text(buffer)}" for k, buffer in enumerate(buffers)]
     if program.constants:
         lines.append(f"  constants: {len(program.constants)}, {sum(c.shape.nbytes for c in program.constants)} bytes")
     lines.append(f"  arena: {program.assignment.nbytes} bytes")
-    lines += _Program(program).block(program.block)
-    return "\n".join(lines) + "\n"
+    return [*map(Line, lines), *_Program(program).block(program.block)]
 
 
 def buffer_text(buffer: Buffer) -> str:
@@ -61,12 +74,13 @@ class _Program:
 
         self.fused = {step: part.fused for step, part in portions(program.block)}
 
-    def block(self, block: StepBlock) -> Iterator[str]:
+    def block(self, block: StepBlock) -> Iterator[Line]:
         for step in block.steps:
-            yield ""
-            yield from self.step(step)
+            yield Line("")
+            for line in self.step(step):
+                yield line if isinstance(line, Line) else Line(line, step)
 
-    def step(self, step: Step) -> Iterator[str]:
+    def step(self, step: Step) -> Iterator[str | Line]:
         names = ", ".join("%" + i.name for i in step.instructions)
         moved = f"reads {_names(step.reads)}; writes {_names(step.writes)}"
         if isinstance(step, KernelStep):
@@ -99,16 +113,24 @@ class _Program:
         elif isinstance(step, WhileStep):
             swapped = ", ".join(f"{a} <-> {b}" for a, b in step.carries)
             yield f"while {names}: until {step.predicate} is false" + (f"; after a pass {swapped}" if swapped else "")
-            yield from _indented(["condition:", *_indented(self.block(step.condition))])
-            yield from _indented(["body:", *_indented(self.block(step.body))])
+            yield "  condition:"
+            yield from _inner(self.block(step.condition))
+            yield "  body:"
+            yield from _inner(self.block(step.body))
         elif isinstance(step, ConditionalStep):
             yield f"conditional {names}: by {step.reads[0]}"
             for k, branch in enumerate(step.branches):
-                yield from _indented([f"branch {k}:", *_indented(self.block(branch))])
+                yield f"  branch {k}:"
+                yield from _inner(self.block(branch))
 
 
 def _indented(lines: Iterable[str]) -> Iterator[str]:
     return ("  " + line if line else "" for line in lines)
+
+
+def _inner(lines: Iterable[Line]) -> Iterator[Line]:
+    """The lines of a block inside a step."""
+    return (Line("    " + line.text if line.text else "", line.step) for line in lines)
 
 
 def _names(buffers: Sequence[Buffer]) -> str:

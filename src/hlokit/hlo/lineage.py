@@ -276,6 +276,24 @@ class Lineage:
         counts = {i: len(found) for i, found in self._origins.items()}
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
+    def moved_to(self, module: HloModule, twins: Mapping[Instruction, Instruction]) -> Lineage:
+        """The same lineage of another module that the same passes made.
+
+        Parameters
+        ----------
+        module : HloModule
+            The other module.
+        twins : mapping of Instruction to Instruction
+            The instruction of this lineage's module for each of the other's.
+
+        Returns
+        -------
+        Lineage
+            The lineage, whose last stage stays as it is.
+        """
+        origins = {i: {o.instruction: o.mark for o in self._origins[twin]} for i, twin in twins.items()}
+        return Lineage(self.source, module, origins, self.stages)
+
     @staticmethod
     def _named(module: HloModule, wanted: Instruction | str) -> Instruction:
         if not isinstance(wanted, str):

@@ -154,12 +154,17 @@ def compiled(
 
     if settings == _NONE:
         return compile_program(module, target, strict=strict, donated=donated)
-    passes = [one for one in (EXACT if strict else PIPELINE) if _name(one) not in settings.disabled]
+    passes = left_in(settings, EXACT if strict else PIPELINE)
     observe = None
     if dump is not None and settings.passes:
         observe = _Passes(dump, settings.passes, [*map(_name, passes)], module.to_text())
     module = optimize(module, passes, observe=observe)
     return compile_program(module, target, strict=strict, donated=donated, optimised=True)
+
+
+def left_in(settings: Settings, passes: Sequence[PassLike]) -> list[PassLike]:
+    """The passes that the settings do not leave out."""
+    return [one for one in passes if _name(one) not in settings.disabled]
 
 
 def _name(one: PassLike) -> str:

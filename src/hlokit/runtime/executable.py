@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes
     from hlokit.runtime.compilation import Compilation
     from hlokit.runtime.host_steps import HostSteps
     from hlokit.runtime.inspection import MemoryAnalysis
+    from hlokit.runtime.lineage import CodeLineage
     from hlokit.runtime.meetings import Round
     from hlokit.runtime.profile import Profile
 
@@ -198,6 +199,15 @@ class Executable:
         from hlokit.runtime.inspection import stage_text
 
         return stage_text(self.program, self.target, stage)
+
+    @cached_property
+    def lineage(self) -> CodeLineage:
+        """Which instructions of the program each step, buffer and line of the loops comes from. Made when asked for, by
+        running the passes again; of a dynamic program the source is the module with static dimensions.
+        """
+        from hlokit.runtime.lineage import CodeLineage
+
+        return with_stack(CodeLineage)(self.compilation)
 
     @with_stack
     def cost_analysis(self) -> dict[str, float]:
