@@ -25,16 +25,18 @@ _EXPECTED = (
 _MLIR = re.compile(r'(?:module[ {@]|"?builtin\.module\b|func\.func|sdy\.mesh|#|!|\{-#)(?!.*HloModule)')
 
 
-def module_of_text(text: str, arguments: Sequence[Shape] | None = None, verify: bool = True) -> HloModule:
+def module_of_text(
+    text: str, arguments: Sequence[Shape] | None = None, verify: bool = True, keeps_regions: bool = False
+) -> HloModule:
     """The module in HLO or StableHLO text. Raises ParseError, which says what the text is if it is of a known kind.
 
-    verify   whether HLO is checked by the rules of its ops
+    verify   whether HLO is checked by the rules of its ops; keeps_regions: see parse_stablehlo
     """
     try:
         if is_stablehlo(text):
             from hlokit.stablehlo.lowering import parse_stablehlo
 
-            return parse_stablehlo(text, arguments)
+            return parse_stablehlo(text, arguments, keeps_regions)
         from hlokit.text.parser import parse_hlo
 
         return _fitting(parse_hlo(text, verify), arguments)
@@ -46,17 +48,24 @@ def module_of_text(text: str, arguments: Sequence[Shape] | None = None, verify: 
 
 
 def module_of_bytes(
-    data: bytes, arguments: Sequence[Shape] | None = None, name: str = "", verify: bool = True
+    data: bytes,
+    arguments: Sequence[Shape] | None = None,
+    name: str = "",
+    verify: bool = True,
+    keeps_regions: bool = False,
 ) -> HloModule:
-    """The module in the content of a file, whose name tells files apart that hold none; `verify` as for text."""
+    """The module in the content of a file, whose name tells files apart that hold none.
+
+    `verify`, `keeps_regions`: as for text.
+    """
     data = unpacked(data)
     artifact = data if data.startswith(_BYTECODE) else artifact_of(data)
     if artifact is not None:
         from hlokit.stablehlo.artifact import parse_artifact
 
-        return parse_artifact(artifact, arguments)
+        return parse_artifact(artifact, arguments, keeps_regions)
     if _is_text(data):
-        return module_of_text(_decoded(data), arguments, verify)
+        return module_of_text(_decoded(data), arguments, verify, keeps_regions)
     from hlokit.proto.container import container_of
 
     container = container_of(data)

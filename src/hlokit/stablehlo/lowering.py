@@ -48,10 +48,14 @@ class UnknownSizes(UnsupportedError):
         self.parameters = parameters
 
 
-def parse_stablehlo(text: str, arguments: Sequence[Shape] | None = None) -> HloModule:
+def parse_stablehlo(
+    text: str, arguments: Sequence[Shape] | None = None, keeps_regions: bool = False
+) -> HloModule:
     """The module that a StableHLO text says. Its entry is the function `main`, or the one that is public.
 
     `arguments`: the shapes of the entry's arguments, for those of unknown sizes; all others follow from them.
+    `keeps_regions`: regions that devices run by themselves begin and end in custom calls that `hlokit.partition`
+    understands, and all shardings are kept by the axes of meshes; else the program runs as it is, on whole values.
     Raises ArgumentError for shapes that the entry does not take; ParseError with line, column and caret for what is
     no legal StableHLO; UnsupportedError, naming line and operation, type or attribute, for what is legal and not
     supported.
@@ -61,12 +65,14 @@ def parse_stablehlo(text: str, arguments: Sequence[Shape] | None = None) -> HloM
             text.encode()
         except UnicodeEncodeError as error:
             raise ParseError(f"no UTF-8: {error.reason}", line=text.count("\n", 0, error.start) + 1, column=1) from None
-    return lowered(*parse_program(text), arguments)
+    return lowered(*parse_program(text), arguments, keeps_regions)
 
 
-def lowered(program: Program, lexer: MlirLexer, arguments: Sequence[Shape] | None = None) -> HloModule:
+def lowered(
+    program: Program, lexer: MlirLexer, arguments: Sequence[Shape] | None = None, keeps_regions: bool = False
+) -> HloModule:
     """The module that a tree of operations is, for arguments of these shapes; `lexer` places its errors."""
-    module = Lowering(program, lexer).module(arguments)
+    module = Lowering(program, lexer, keeps_regions).module(arguments)
     if module.replica_count * module.num_partitions > 1:  # groups of devices are known to fit only now
         try:
             verify(module)
@@ -78,8 +84,9 @@ def lowered(program: Program, lexer: MlirLexer, arguments: Sequence[Shape] | Non
 class Lowering:
     """Functions by name and the shapes of their arguments, each lowered once."""
 
-    def __init__(self, program: Program, lexer: MlirLexer) -> None:
+    def __init__(self, program: Program, lexer: MlirLexer, keeps_regions: bool = False) -> None:
         self.program = program
+        self.keeps_regions = keeps_regions
         self.lexer = lexer
         self._done: dict[tuple[Any, ...], Computation] = {}
         self._open: set[tuple[Any, ...]] = set()
@@ -95,7 +102,8 @@ class Lowering:
         self._channels: dict[tuple[Any, ...], int] = {}
         self._handles: dict[int, tuple[Any, ...]] = {}
         self.terms = Terms(self.partitions, self.replicas, self.channel)
-        self.is_unreduced = bool(program.meshes) and any("unreduced" in text for text in _placements(program))
+        is_unreduced = bool(program.meshes) and any("unreduced" in text for text in _placements(program))
+        self.is_unreduced = is_unreduced and not keeps_regions
         self._inlined = 0
         self.other_layout = ""
         self.is_process = False
@@ -142,7 +150,7 @@ class Lowering:
         function = self.program.functions.get(name)
         if function is None or function.body is None:
             raise self.lexer.error(f"the function @{name} is not defined", start)
-        inner = Lowering(self.program, self.lexer)
+        inner = Lowering(self.program, self.lexer, self.keeps_regions)
         inner.replicas, inner.partitions = counts
         inner.is_process = True
         inner.depth = self.depth + 4
@@ -219,6 +227,8 @@ class Lowering:
     def _entering(self, parameter: XlaOp, attributes: Mapping[str, Any]) -> XlaOp:
         """The whole value of an argument of the program, of which devices may have terms."""
         extra = parameter.instruction.extra
+        if self.keeps_regions:
+            return parameter
         groups = self._groups(extra.sharding if extra is not None else None)
         whole = self.terms.summed(parameter, groups) if groups else parameter
         placement = placement_of(attributes.get("sdy.sharding"), self.program.meshes)
@@ -249,7 +259,7 @@ class Lowering:
         if given is None:
             return None
         try:
-            found = sharding_of(given, self.program.meshes, is_tuple)
+            found = sharding_of(given, self.program.meshes, is_tuple, self.keeps_regions)
             for part in (found.elements or (found,)) if found is not None else ():
                 part.check_count()
         except UnsupportedError as error:
@@ -284,7 +294,7 @@ class Lowering:
 
     def _leaving(self, value: XlaOp, sharding: Sharding | None, attributes: Mapping[str, Any]) -> XlaOp:
         """A result as devices have it: the whole value, or terms of it."""
-        groups = self._groups(sharding)
+        groups = self._groups(sharding) if not self.keeps_regions else ()
         if not groups:
             return value
         return self.terms.term(value, groups, placement_of(attributes.get("sdy.sharding"), self.program.meshes))

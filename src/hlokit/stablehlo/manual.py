@@ -15,11 +15,22 @@ import numpy as np
 from hlokit.builder.core import XlaOp
 from hlokit.errors import ShapeError
 from hlokit.ops.collectives import AllGather
+from hlokit.ops.custom import CustomCall
 from hlokit.ops.elementwise import Copy
 from hlokit.ops.structure import Parameter
 from hlokit.stablehlo.partial import groups_along, shard, within
-from hlokit.stablehlo.shardings import Cut, Placement, cut_along, cuts_of, groups_to_sum, placements, sharding_at
+from hlokit.stablehlo.shardings import (
+    Cut,
+    Placement,
+    cut_along,
+    cuts_of,
+    groups_to_sum,
+    placements,
+    sharding_along,
+    sharding_at,
+)
 from hlokit.stablehlo.site import Rule, Site
+from hlokit.types.mesh import Axis
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
@@ -31,6 +42,8 @@ def manual_computation(site: Site) -> list[XlaOp]:
     """The region on each device's shards of the operands, cut along the manual axes; its results become whole again."""
     names = _NAMES.findall(_text(site, "manual_axes"))
     given = _placements(site, "in_shardings", len(site.operands))
+    if site.scope.lowering.keeps_regions:
+        return _kept(site, given, [Axis(name) for name in names])
     shards = [_local(site, v, within(p, names), names) for v, p in zip(site.operands, given, strict=True)]
     local = inlined(site, shards)
     made = _placements(site, "out_shardings", len(local))
@@ -41,6 +54,42 @@ def manual_computation(site: Site) -> list[XlaOp]:
         if whole[i] is not part:
             _place(site, whole[i], placement)
     return whole
+
+
+def _kept(site: Site, given: Sequence[Placement], axes: Sequence[Axis]) -> list[XlaOp]:
+    """The region between conversions of whole values to shards and back, as XLA writes them."""
+    names = [axis.name for axis in axes]
+    shards: list[XlaOp] = []
+    for value, placement in zip(site.operands, given, strict=True):
+        wanted = _said(site.emit(Copy(), value), sharding_along(placement))
+        sizes = list(value.shape.dimensions) if value.shape.is_array else []
+        for d, cut in _cuts(site, placement, names).items():
+            if sizes[d] % cut.count:
+                raise site.unsupported(f"dimension {d} of {value.shape} in {cut.count} parts, which do not divide it")
+            sizes[d] //= cut.count
+        part = Shape.array(value.dtype, sizes) if value.shape.is_array else value.shape
+        shard = site.emit(CustomCall(custom_call_target=TO_SHARD, output_shape=part), wanted, shape=part)
+        shards.append(_said(shard, sharding_along(_free(placement, names), axes)))
+    local = inlined(site, shards)
+    made = _placements(site, "out_shardings", len(local))
+    whole: list[XlaOp] = []
+    for value, placement, shape in zip(local, made, site.results, strict=True):
+        part = _said(site.emit(Copy(), value), sharding_along(_free(placement, names), axes))
+        full = site.emit(CustomCall(custom_call_target=TO_WHOLE, output_shape=shape), part, shape=shape)
+        whole.append(_said(full, sharding_along(placement)))
+    return whole
+
+
+def _said(value: XlaOp, sharding: Sharding) -> XlaOp:
+    value.instruction.ensure_extra().sharding = sharding
+    return value
+
+
+def _free(placement: Placement, names: Sequence[str]) -> Placement:
+    """A shard's placement along the axes that are not manual."""
+    dimensions = tuple(tuple(axis for axis in axes if axis.name not in names) for axes in placement.dimensions)
+    unreduced = tuple(axis for axis in placement.unreduced if axis.name not in names)
+    return Placement(placement.mesh, dimensions, unreduced, placement.open)
 
 
 def _local(site: Site, value: XlaOp, placement: Placement, names: Sequence[str]) -> XlaOp:
@@ -56,6 +105,10 @@ def constrained(site: Site) -> list[XlaOp]:
     (value,) = site.exactly(1)
     words = [word for word in site.operation.words if isinstance(word, str)]  # `%x <@mesh, [..]>`, else a property
     found = placements(words[0] if words else _text(site, "sharding"), site.scope.lowering.program.meshes)
+    if len(found) == 1 and site.scope.lowering.keeps_regions:
+        if len(found[0].open) == value.rank > 0 and not any(found[0].dimensions) and not found[0].unreduced:
+            return [value]
+        return [_said(site.emit(Copy(), value), sharding_along(found[0]))]
     if len(found) == 1:
         is_parameter = isinstance(value.instruction.op, Parameter)  # what is said of one is lost where it is inlined
         if is_parameter or value.instruction in site.scope.lowering.terms.placed:
@@ -75,6 +128,8 @@ def grouped(site: Site) -> list[XlaOp]:
     return [value]
 
 
+TO_SHARD, TO_WHOLE = "SPMDFullToShardShape", "SPMDShardToFullShape"
+"""Targets of the custom calls at the ends of a region that devices run by themselves."""
 GROUPS = "hlokit.sharding_groups"
 """The frontend attribute with the numbers of the groups whose values lie as this one."""
 WISH = "hlokit.sharding"
@@ -169,6 +224,8 @@ def sharded(site: Site) -> XlaOp:
 def full_to_shard(site: Site) -> XlaOp:
     """@SPMDFullToShardShape: the device's shard by the operand's sharding."""
     (value,) = site.exactly(1)
+    if site.scope.lowering.keeps_regions:
+        return _call(site, TO_SHARD, value)
     extra = value.instruction.extra
     sharding = extra.sharding if extra is not None else None
     _refuse_sums(site, sharding)
@@ -178,9 +235,16 @@ def full_to_shard(site: Site) -> XlaOp:
 def shard_to_full(site: Site) -> XlaOp:
     """@SPMDShardToFullShape: the whole value by the sharding that the call has."""
     (value,) = site.exactly(1)
+    if site.scope.lowering.keeps_regions:
+        return _call(site, TO_WHOLE, value)
     sharding = site.scope.lowering.sharding(site.operation.attributes, False, site.operation.start)
     _refuse_sums(site, sharding)
     return _whole(site, value, _ratios(site, sharding, site.array_result(), value.shape))
+
+
+def _call(site: Site, target: str, value: XlaOp) -> XlaOp:
+    shape = site.array_result()
+    return site.emit(CustomCall(custom_call_target=target, output_shape=shape), value, shape=shape)
 
 
 def _refuse_sums(site: Site, sharding: Sharding | None) -> None:
@@ -210,7 +274,7 @@ def _ratios(site: Site, sharding: Any, whole: Shape, part: Shape) -> dict[int, C
 
 
 CUSTOM_CALLS: dict[str, Rule] = {
-    "SPMDFullToShardShape": full_to_shard,
-    "SPMDShardToFullShape": shard_to_full,
+    TO_SHARD: full_to_shard,
+    TO_WHOLE: shard_to_full,
     "Sharding": sharded,
 }

@@ -155,12 +155,16 @@ def groups_to_sum(sharding: Sharding | None, partitions: int) -> tuple[tuple[int
     return tuple(sorted(tuple(map(int, row)) for row in rows.reshape(-1, sharding.tile[axis])))
 
 
-def sharding_of(attribute: Any, meshes: Mapping[str, Any], is_tuple: bool = False) -> Sharding | None:
-    """The sharding as HLO says it; None for tuples in Shardy's attributes."""
+def sharding_of(
+    attribute: Any, meshes: Mapping[str, Any], is_tuple: bool = False, by_axes: bool = False
+) -> Sharding | None:
+    """The sharding as HLO says it, in tiles or `by_axes` of its mesh; None for tuples in Shardy's attributes."""
     if isinstance(attribute, str):
         return parse_sharding(attribute)
     placement = placement_of(attribute, meshes)
-    return sharding_at(placement) if placement is not None and not is_tuple else None
+    if placement is None or is_tuple:
+        return None
+    return sharding_along(placement) if by_axes else sharding_at(placement)
 
 
 def placement_of(attribute: Any, meshes: Mapping[str, Any]) -> Placement | None:
@@ -169,6 +173,16 @@ def placement_of(attribute: Any, meshes: Mapping[str, Any]) -> Placement | None:
         return None
     found = placements(attribute, meshes)
     return found[0] if len(found) == 1 else None
+
+
+def sharding_along(placement: Placement, manual: Sequence[Axis] = ()) -> Sharding:
+    """The placement by axes of its mesh; `manual`: those that the program divides by itself."""
+    if placement.mesh.is_maximal or not placement.mesh.axes:
+        return sharding_at(placement)
+    axes = enumerate(placement.dimensions)
+    dimensions = tuple(DimensionSharding(along, d in placement.open) for d, along in axes)
+    named = NamedSharding(placement.mesh, dimensions, unreduced=placement.unreduced, manual=tuple(manual))
+    return Sharding("named", named=named)
 
 
 def sharding_at(placement: Placement) -> Sharding:

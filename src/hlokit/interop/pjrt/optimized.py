@@ -57,10 +57,10 @@ def _of(loaded: Loaded) -> bytes:
 def _bytes(loaded: Loaded) -> bytes:
     program = loaded.program
     try:
-        proto = _proto(program.module.to_text())
+        proto = _proto(loaded.run.module.to_text())
     except Exception:  # what XLA's reader does not know
-        proto = _proto(_outline(program.module))
-    outline = _proto(_outline(program.module))  # arrays lie row-major, whatever a result's instruction says
+        proto = _proto(_outline(loaded.run.module))
+    outline = _proto(_outline(loaded.run.module))  # arrays lie row-major, whatever a result's instruction says
     layout = b"".join(value for field, value in fields(outline) if field == 4 and isinstance(value, bytes))
     if program.options.count > 1:
         given, made = loaded.run.shardings()

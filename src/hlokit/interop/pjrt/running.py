@@ -25,13 +25,14 @@ _Array = np.ndarray[Any, Any]
 class Runner:
     """Runs a program on a list of arrays for each device; gives a list for each.
 
-    `executable`: its machine code, if it has any that one device runs.
+    `executable`: its machine code, if it has any that one device runs. `module`: what a device runs, as JAX shows it.
     """
 
     executable: Executable | None = None
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.module = program.module
 
     def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
         raise NotImplementedError

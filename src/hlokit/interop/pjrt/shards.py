@@ -16,11 +16,13 @@ import numpy as np
 from hlokit.errors import ArgumentError
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
+from hlokit.interop.pjrt.parts import REASON, InParts, divided, mode, pays
 from hlokit.interop.pjrt.programs import Program
 from hlokit.interop.pjrt.propagation import shardings
 from hlokit.interop.pjrt.running import Runner, callable_of
 from hlokit.ops.control_flow import Call
 from hlokit.passes.call_inliner import CallInliner
+from hlokit.runtime.log import logger
 from hlokit.stablehlo.shardings import groups_to_sum
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
@@ -134,13 +136,28 @@ class OnDevices(Runner):
         return np.empty(shape.dimensions, np.void)[part].shape
 
 
-def on_devices(program: Program) -> OnDevices:
-    """A function that runs the program on its devices, compiled or in the interpreter."""
+def on_devices(program: Program) -> Runner:
+    """A function that runs the program on its devices, compiled or in the interpreter: in parts or on whole values.
+
+    Its text is that of a part wherever the program can be divided, else it says why not.
+    """
     module, options = program.module, program.options
     terms = [groups_to_sum(_sharding(p), options.partitions) for p in module.entry.parameters]
     alone = not meets(module) and not any(terms)
+    given = [_sharding(p) for p in module.entry.parameters]
+    made = [_usable(s, shape) for s, shape in zip(_results(module), program.results, strict=True)]
+    parts = divided(program, made, not alone)
+    if parts.found is not None and (mode() == "parts" or pays(program, parts.found, not alone)):
+        return InParts(program, parts.found, given, made)
     counts = (1, 1) if alone else (options.replicas, options.partitions)
-    return OnDevices(program, callable_of(module, *counts, threads=options.threads), terms, alone)
+    runner = OnDevices(program, callable_of(module, *counts, threads=options.threads), terms, alone)
+    if parts.found is not None:
+        runner.module = parts.found.module
+    else:
+        logger().info("%s runs on whole values: %s", module.name, parts.why)
+        runner.module = module.clone()
+        runner.module.frontend_attributes[REASON] = parts.why
+    return runner
 
 
 def meets(module: HloModule) -> bool:

@@ -16,6 +16,7 @@ from hlokit.errors import ArgumentError, ShapeError, UnsupportedError
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.hlo.verifier import verify
+from hlokit.ops.elementwise import Copy
 from hlokit.ops.structure import Parameter
 from hlokit.passes.call_inliner import CallInliner
 from hlokit.passes.defuser import Defuser
@@ -24,6 +25,7 @@ from hlokit.passes.partitioner.lowering import Lowering, Partitioner, Value, fla
 from hlokit.passes.partitioner.placement import Grid, Placement, leaves_of, mesh_of_shardings, mesh_of_text
 from hlokit.passes.partitioner.plan import Network, Planner
 from hlokit.passes.partitioner.reasons import Reason
+from hlokit.passes.partitioner.regions import has_regions
 from hlokit.text.groups import parse_sharding
 from hlokit.types.mesh import Mesh
 from hlokit.types.shape import Shape
@@ -147,6 +149,8 @@ def partition(
     OpExpander().run(module)
     module.settle()
     _refuse_dynamic(module)
+    _refuse_manual(module)
+    _plain_combiners(module)
     found = [leaf for i in module.instructions() for s in [stated(i)] if s is not None for leaf in leaves_of(s)]
     if isinstance(mesh, str):
         mesh = mesh_of_text(mesh)
@@ -164,7 +168,10 @@ def partition(
 
 
 def _partitioned(module: HloModule, grid: Grid, network: Network | None) -> Partitioned:
-    partitioner = Partitioner(grid, Planner(grid, network))
+    instructions = list(module.instructions())
+    channels = (getattr(i.op, "channel_id", None) or 0 for i in instructions)
+    partitioner = Partitioner(grid, Planner(grid, network), channels=max(channels, default=0))
+    partitioner.has_regions = has_regions(instructions)
     lowering = Lowering(partitioner, module.entry.name)
     inputs: list[tuple[Shape, tuple[Placement, ...]]] = []
     parameters: list[Value] = []
@@ -220,6 +227,25 @@ def _parsed(sharding: Sharding | str | None) -> Sharding | None:
     if found is not None:
         found.check()
     return found
+
+
+def _refuse_manual(module: HloModule) -> None:
+    """UnsupportedError for parameters and results that each device has one of its own of."""
+    for instruction in (*module.entry.parameters, module.entry.root):
+        sharding = stated(instruction)
+        for leaf in leaves_of(sharding) if sharding is not None else ():
+            if leaf.kind == "manual" or "manual" in leaf.last_tile_dims or (leaf.named and leaf.named.manual):
+                raise UnsupportedError(f"partition: the manual axes of {instruction.name}: {leaf}")
+
+
+def _plain_combiners(module: HloModule) -> None:
+    """Takes copies out of computations of scalars: what is said of where a scalar lies says nothing of a fold."""
+    called = {c for i in module.instructions() if i.op.form != "control" for c in i.called}
+    for computation in called:
+        for instruction in list(computation.instructions):
+            if isinstance(instruction.op, Copy):
+                computation.replace(instruction, instruction.operands[0])
+        computation.remove_dead()
 
 
 def _refuse_dynamic(module: HloModule) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,20 +86,21 @@ class Emission:
 
     def _pairs(self, step: Step) -> list[tuple[int, int]]:
         """From each device to one that wants its part; a device that has what it wants keeps it."""
-        has, wants = self._blocks(step.before), self._blocks(step.after)
         pairs: list[tuple[int, int]] = []
-        for block, holders in has.items():
-            takers = wants[block]
-            kept = [device for device in holders if device in takers]
-            pairs += [(device, device) for device in kept]
-            pairs += zip([h for h in holders if h not in kept], [t for t in takers if t not in kept], strict=True)
+        for group in self.grid.groups(step.parts):  # along other axes devices may have other values
+            has, wants = self._blocks(step.before, group), self._blocks(step.after, group)
+            for block, holders in has.items():
+                takers = wants[block]
+                kept = [device for device in holders if device in takers]
+                pairs += [(device, device) for device in kept]
+                pairs += zip([h for h in holders if h not in kept], [t for t in takers if t not in kept], strict=True)
         return sorted(pairs)
 
-    def _blocks(self, placement: Placement) -> dict[tuple[int, ...], list[int]]:
-        """The devices that have each block."""
+    def _blocks(self, placement: Placement, group: Sequence[int]) -> dict[tuple[int, ...], list[int]]:
+        """The devices of a group that have each block."""
         places = [self.grid.places(parts) for parts in placement.dimensions]
         found: dict[tuple[int, ...], list[int]] = {}
-        for device in range(self.grid.size):
+        for device in group:
             found.setdefault(tuple(int(p[device]) for p in places), []).append(device)
         return found
 

@@ -24,6 +24,7 @@ from hlokit.passes.partitioner.placement import Grid, Parts, Placement, leaves_o
 from hlokit.passes.partitioner.plan import Planner, Step
 from hlokit.passes.partitioner.projection import carried_back, parts_of_factors, placement_of_factors
 from hlokit.passes.partitioner.reasons import Reason
+from hlokit.passes.partitioner.regions import SHARDING, TO_SHARD, TO_WHOLE, collective, entered, left, target_of
 from hlokit.text.groups import parse_sharding
 from hlokit.types import dtype as dtypes
 from hlokit.types.shape import Shape
@@ -59,12 +60,17 @@ def stated(instruction: Instruction) -> Sharding | None:
 
 @dataclass
 class Partitioner:
-    """The state of one module's partitioning: channels and reasons; computations are lowered one by one."""
+    """The state of one module's partitioning: channels and reasons; computations are lowered one by one.
+
+    has_regions   whether devices run parts of the program by themselves: collectives stand there
+    channels      the last number that is taken
+    """
 
     grid: Grid
     planner: Planner
     reasons: list[tuple[Instruction | None, Reason]] = field(default_factory=list[tuple["Instruction | None", Reason]])
     channels: int = 0
+    has_regions: bool = False
 
     def channel(self) -> int:
         self.channels += 1
@@ -103,13 +109,20 @@ class Lowering:
         """A parameter whose arrays lie there."""
         local = _with_leaves(shape, [self._local(s, p) for s, p in zip(shape.leaves(), placements, strict=True)])
         op = self.builder.parameter(number, local, name)
-        return self._taken_apart(op, shape, list(placements))
+        return self.taken_apart(op, shape, list(placements))
 
-    def _taken_apart(self, op: XlaOp, shape: Shape, placements: list[Placement]) -> Value:
+    def taken_apart(self, op: XlaOp, shape: Shape, placements: list[Placement]) -> Value:
         if not shape.is_tuple:
             return Leaf(op, shape.dimensions if shape.is_array else (), placements.pop(0))
         elements = enumerate(shape.elements)
-        return [self._taken_apart(control.get_tuple_element(op, i), s, placements) for i, s in elements]
+        return [self.taken_apart(control.get_tuple_element(op, i), s, placements) for i, s in elements]
+
+    def leaf(self, instruction: Instruction) -> Leaf:
+        """The value of an instruction that gives an array. UnsupportedError for a token or a tuple."""
+        value = self.values[instruction]
+        if isinstance(value, list) or not instruction.shape.is_array:
+            raise UnsupportedError(f"partition: {instruction.name} of {instruction.shape} at an end of a region")
+        return value
 
     def put_together(self, value: Value) -> XlaOp:
         """A value as one handle: a tuple is made of its elements."""
@@ -166,7 +179,22 @@ class Lowering:
             return value
         now = [leaf.placement for leaf in flat(value)]
         placements = [s if s is not None else p for s, p in zip(stated, now, strict=True)]
+        if isinstance(value, Leaf):
+            placements = [self._opened(instruction, placements[0], now[0])]
         return self.placed(instruction, value, placements, "result")
+
+    def _opened(self, instruction: Instruction, said: Placement, now: Placement) -> Placement:
+        """What is said, with what more the value's open dimensions are divided along."""
+        sharding = stated(instruction)
+        named = sharding.named if sharding is not None else None
+        dimensions = list(said.dimensions)
+        for d, dimension in enumerate(named.dimensions if named is not None else ()):
+            along, more = dimensions[d], now.dimensions[d]
+            taken = {part for parts in (*dimensions, said.unreduced) for part in parts}
+            rest = more[len(along) :]
+            if dimension.is_open and more[: len(along)] == along and not taken & set(rest):
+                dimensions[d] = more
+        return Placement(tuple(dimensions), said.unreduced)
 
     def _wish(self, computation: Computation, results: Sequence[Placement | None]) -> None:
         """Where values go of which nothing is said: as what is made of them, element by element, is to lie."""
@@ -242,13 +270,22 @@ class Lowering:
             value = self.values[instruction.operands[0]]
             placements = [leaf.placement for leaf in flat(value)]
             barrier = self.builder.emit(op, [self.put_together(value)])
-            return self._taken_apart(barrier, instruction.shape, placements)
+            return self.taken_apart(barrier, instruction.shape, placements)
         if isinstance(op, While):
             return self._while(instruction)
         if isinstance(op, Conditional):
             return self._conditional(instruction)
         if isinstance(op, Constant):
             return self._whole(instruction, "")
+        target = target_of(instruction)
+        if target == SHARDING:
+            return self.values[instruction.operands[0]]
+        if target == TO_SHARD:
+            return entered(self, instruction, self.leaf(instruction.operands[0]))
+        if target == TO_WHOLE:
+            return left(self, instruction, self.leaf(instruction.operands[0]))
+        if self.partitioner.has_regions and (op.form == "communicate" or op.asks_device):
+            return collective(self, instruction)
         _refuse(instruction)
         relation = relation_of(instruction)
         if relation is None:
@@ -272,7 +309,7 @@ class Lowering:
             value = inner.placed(computation.root, value, wanted, "state" if computation is body else "predicate")
             parts.append(inner.builder.build_computation(inner.put_together(value)))
         loop = self.builder.emit(While(), [self.put_together(init)], parts)
-        return self._taken_apart(loop, shape, list(placements))
+        return self.taken_apart(loop, shape, list(placements))
 
     def _conditional(self, instruction: Instruction) -> Value:
         """Branches take their operands as they lie; results lie as the program says, else as in the first branch."""
@@ -291,7 +328,7 @@ class Lowering:
             parts.append(inner.builder.build_computation(inner.put_together(value)))
         given = [self.put_together(value) for value in (chosen, *(self.values[o] for o in operands))]
         made = self.builder.emit(instruction.op, given, parts)
-        return self._taken_apart(made, instruction.shape, list(wanted or []))
+        return self.taken_apart(made, instruction.shape, list(wanted or []))
 
     def _whole(self, instruction: Instruction, because: str) -> Value:
         """The instruction as it stands, on whole values."""
@@ -309,7 +346,7 @@ class Lowering:
             )
             self.partitioner.reasons.append((None, reason))
         made = self.builder.emit(instruction.op, operands, instruction.called, shape=instruction.shape)
-        return self._taken_apart(
+        return self.taken_apart(
             made, instruction.shape, [Placement.whole(leaf.rank) for leaf in instruction.shape.leaves()]
         )
 
@@ -584,7 +621,7 @@ class _Related:
             made = lowering.builder.emit(op, parts, instruction.called, shape=shape)
         if self._is_iota and choice.parts:
             made = self._numbered(made, results[0])
-        value = lowering._taken_apart(  # pyright: ignore[reportPrivateUsage]
+        value = lowering.taken_apart(
             made, instruction.shape, [Placement(p.dimensions, unreduced) for p in results]
         )
         if not unreduced:

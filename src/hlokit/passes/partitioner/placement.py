@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -136,7 +136,9 @@ class Grid:
     def placement(self, sharding: Sharding, rank: int) -> Placement | None:
         """The placement that a sharding of an array says; None where it says nothing.
 
-        ShapeError (PART-2, PART-3) for one that is not along axes of the mesh; UnsupportedError for manual ones.
+        Of a shard it is the placement along the axes that are not manual.
+
+        ShapeError (PART-2, PART-3) for one that is not along axes of the mesh.
         """
         named = sharding.named
         if sharding.kind == "unknown":
@@ -144,10 +146,10 @@ class Grid:
         if named is None or not self._is_same(named.mesh):
             named = self.named(sharding.placed(), rank)
         named.check()
-        if named.manual:
-            raise UnsupportedError(f"partition: the manual axes of {sharding}")
         if named.dimensions and len(named.dimensions) != rank:
             raise ShapeError("PART-3", "sharding", str(sharding), f"{rank} dimensions, as its value has")
+        if named.manual and not named.dimensions and not named.unreduced:
+            return None
         if named.unreduced and named.reduction != "sum":
             raise UnsupportedError(f"partition: a value that is reduced otherwise than by a sum: {sharding}")
         if named.dimensions and all(d.is_open and not d.axes for d in named.dimensions) and not named.unreduced:
@@ -155,16 +157,25 @@ class Grid:
         dimensions = tuple(self.parts_of(d.axes) for d in named.dimensions) or ((),) * rank
         return Placement(dimensions, self.parts_of(named.unreduced))
 
+    def manual(self, sharding: Sharding | None, rank: int) -> Parts:
+        """The manual axes of a shard's sharding: all of them where it does not name any."""
+        if sharding is None or sharding.kind == "manual":
+            return self.everything
+        named = sharding.named
+        if named is None or not self._is_same(named.mesh):
+            named = self.named(sharding.placed(), rank)
+        return self.parts_of(named.manual)
+
     def named(self, sharding: Sharding, rank: int) -> NamedSharding:
         """Tiles as axes of the mesh. ShapeError (PART-2) for lists of devices that no axes give."""
         if sharding.kind in ("replicated", "maximal"):
             return NamedSharding(self.mesh, (DimensionSharding(),) * rank)
+        if sharding.kind == "manual":
+            return NamedSharding(self.mesh, manual=self.axes_of(self.everything))
         if sharding.kind != "tiled":
             raise UnsupportedError(f"partition: the sharding {sharding} of an array")
         sharding.check_count()
         kinds = sharding.last_tile_dims or ("replicated",) * sharding.replicate_last
-        if "manual" in kinds:
-            raise UnsupportedError(f"partition: the manual devices of {sharding}")
         if len(sharding.tile) - len(kinds) != rank:
             raise ShapeError("PART-3", "sharding", str(sharding), f"{rank} dimensions, as its value has")
         ids = np.array(sharding.device_ids())
@@ -182,7 +193,8 @@ class Grid:
         rest = tuple(p for p in self.everything if not any(p in parts for parts in found[:rank]))
         summed = tuple(p for i, kind in enumerate(kinds) if kind == "unreduced" for p in found[rank + i])
         self._check(sharding, tiles, found[:rank], summed, rest)
-        return self.sharding(Placement(tuple(found[:rank]), summed))
+        manual = tuple(p for i, kind in enumerate(kinds) if kind == "manual" for p in found[rank + i])
+        return replace(self.sharding(Placement(tuple(found[:rank]), summed)), manual=self.axes_of(manual))
 
     def _check(
         self, sharding: Sharding, tiles: np.ndarray[Any, Any], found: list[Parts], summed: Parts, rest: Parts
