@@ -180,9 +180,7 @@ def _partitioned(module: HloModule, grid: Grid, network: Network | None) -> Part
         ranks = [leaf.rank if leaf.is_array else 0 for leaf in parameter.shape.leaves()]
         placements = tuple(p or Placement.whole(rank) for p, rank in zip(said, ranks, strict=True))
         inputs.append((parameter.shape, placements))
-        value = lowering.parameter(number, parameter.shape, placements, parameter.name)
-        reduced = [Placement(p.dimensions) for p in placements]
-        parameters.append(lowering.placed(parameter, value, reduced, "terms"))
+        parameters.append(lowering.parameter(number, parameter.shape, placements, parameter.name))
     root = lowering.run(module.entry, parameters)
     placements = tuple(leaf.placement for leaf in flat(root))
     local = lowering.builder.build(lowering.put_together(root))

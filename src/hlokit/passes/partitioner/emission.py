@@ -12,7 +12,7 @@ from hlokit.builder import collectives, constants, elementwise, indexing, moveme
 from hlokit.builder.core import Builder, XlaOp
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
-from hlokit.ops.slicing import DynamicSlice
+from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice
 from hlokit.passes.partitioner.placement import Grid, Parts, Placement
 from hlokit.passes.partitioner.plan import Step
 from hlokit.types import dtype as dtypes
@@ -113,6 +113,15 @@ class Emission:
         inside = numbers < movement.broadcast(self.builder.constant(np.int32(sizes[d])), local)
         other = movement.broadcast(self.builder.constant(neutral, value.dtype), local)
         return elementwise.select(inside, value, other)
+
+    def spread(self, value: XlaOp, d: int, parts: Parts) -> XlaOp:
+        """The value where the device's place along the parts is in a larger one, which is zero elsewhere."""
+        local = list(value.shape.dimensions)
+        size, local[d] = local[d], local[d] * self.grid.count(parts)
+        zeros = movement.broadcast(constants.zero(self.builder, value.dtype), local)
+        starts = [self.builder.constant(np.int32(0))] * len(local)
+        starts[d] = self.place(parts) * self.builder.constant(np.int32(size))
+        return self.builder.emit(DynamicUpdateSlice(), [zeros, value, *starts])
 
     def term(self, value: XlaOp, parts: Parts) -> XlaOp:
         """The value on the first device along the parts, zeros on the others: they sum up to it."""

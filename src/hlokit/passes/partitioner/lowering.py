@@ -25,6 +25,7 @@ from hlokit.passes.partitioner.plan import Planner, Step
 from hlokit.passes.partitioner.projection import carried_back, parts_of_factors, placement_of_factors
 from hlokit.passes.partitioner.reasons import Reason
 from hlokit.passes.partitioner.regions import SHARDING, TO_SHARD, TO_WHOLE, collective, entered, left, target_of
+from hlokit.passes.partitioner.terms import linear_operands
 from hlokit.text.groups import parse_sharding
 from hlokit.types import dtype as dtypes
 from hlokit.types.shape import Shape
@@ -87,6 +88,7 @@ class Lowering:
         self.values: dict[Instruction, Value] = {}
         self._cause: tuple[Instruction, str, str, str] | None = None
         self._wishes: dict[Instruction, Placement] = {}
+        self._summed: dict[tuple[Instruction, Placement, Placement], Leaf] = {}
 
     # -- computations
 
@@ -212,8 +214,12 @@ class Lowering:
                 if said is None and wish is not None and user.op.form in ("map", "index"):
                     relation = relation_of(user)
                     if relation is not None:
-                        found = carried_back(self.grid, relation, wish, user.operands.index(instruction))
-                        said = found if any(found.dimensions) else None
+                        number = user.operands.index(instruction)
+                        found = carried_back(self.grid, relation, wish, number)
+                        are_terms = [o is instruction for o in user.operands]
+                        if wish.unreduced and number in linear_operands(user, are_terms):
+                            found = Placement(found.dimensions, wish.unreduced)
+                        said = found if any(found.dimensions) or found.unreduced else None
             if said is not None:
                 self._wishes[instruction] = said
 
@@ -228,9 +234,16 @@ class Lowering:
         """The array at another placement; `combiner`: what folds terms, addition without it."""
         new = tuple(part for part in target.unreduced if part not in leaf.placement.unreduced)
         if new:
+            spread = self._spread(leaf, target, new)
+            if spread is not None:
+                return self.resharded(instruction, spread, target, what, because, combiner)
             kept = tuple(part for part in target.unreduced if part in leaf.placement.unreduced)
             whole = self.resharded(instruction, leaf, Placement(target.dimensions, kept), what, because, combiner)
             return Leaf(self.emission.term(whole.part, new), leaf.sizes, target)
+        is_sum = bool(leaf.placement.unreduced) and not target.unreduced and combiner is None
+        key = (leaf.part.instruction, leaf.placement, target)
+        if is_sum and key in self._summed:
+            return self._summed[key]
         part = leaf.part
         if 0 in leaf.sizes:
             nothing = constants.zero(self.builder, part.dtype)
@@ -239,7 +252,22 @@ class Lowering:
             advice = f"a sharding {self._shown(target)} of {what} from where it comes on"
             self._cause = (instruction, what, because, advice)
             part = self.emission.moved(part, leaf.sizes, step, combiner)
-        return Leaf(part, leaf.sizes, target)
+        found = Leaf(part, leaf.sizes, target)
+        if is_sum:
+            self._summed[key] = found
+        return found
+
+    def _spread(self, leaf: Leaf, target: Placement, new: Parts) -> Leaf | None:
+        """Terms of a value that is divided along the new parts: each device has its part, and zeros around it."""
+        for d, along in enumerate(leaf.placement.dimensions):
+            count = next((n for n in range(len(along)) if set(along[n:]) <= set(new)), len(along))
+            inner, outer = along[count:], along[:count]
+            if not inner or set(outer) & set(new) or leaf.sizes[d] % self.grid.count(along):
+                continue
+            unreduced = tuple(part for part in target.unreduced if part in (*leaf.placement.unreduced, *inner))
+            after = Placement(leaf.placement.with_dimension(d, outer).dimensions, unreduced)
+            return Leaf(self.emission.spread(leaf.part, d, inner), leaf.sizes, after)
+        return None
 
     def _shown(self, placement: Placement) -> str:
         text = str(self.grid.sharding(placement))
@@ -374,6 +402,7 @@ class _Related:
         self.results = list(instruction.shape.leaves())
         self.wanted = lowering.wanted(instruction)
         self.fold = self._fold()
+        self.terms, self.linear = self._terms()
         self.starts = {s.factor: s for s in relation.starts if self._has_ranges(s)}
 
     def lowered(self) -> Value:
@@ -386,6 +415,30 @@ class _Related:
         return self._emitted(local, choice, operands, results)
 
     # -- which factors are divided, and along what
+
+    def _terms(self) -> tuple[Parts, tuple[int, ...]]:
+        """The parts along which operands are terms, if the op is computed from terms; and those operands by number."""
+        linear = linear_operands(self.instruction, [bool(leaf.placement.unreduced) for leaf in self.leaves])
+        found = {self.leaves[i].placement.unreduced for i in linear} - {()}
+        if len(found) != 1:
+            return (), ()
+        terms, wanted = found.pop(), self.wanted[0]
+        if wanted is not None and set(terms) <= set(wanted.unreduced):
+            return terms, linear
+        larger = self.results[0].size > max(math.prod(self.leaves[i].sizes) for i in linear)
+        if larger or not all(self.leaves[i].placement.unreduced for i in linear):
+            return (), ()
+        return terms, linear
+
+    def _target(self, number: int, placement: Placement) -> Placement:
+        """Where an operand is taken from."""
+        return Placement(placement.dimensions, self.terms) if number in self.linear else placement
+
+    def _kept(self, made: Placement, wanted: Placement | None) -> Placement:
+        """Where a result goes that is made there: terms stay those that are wanted."""
+        if wanted is None:
+            return Placement(made.dimensions)
+        return Placement(wanted.dimensions, tuple(part for part in made.unreduced if part in wanted.unreduced))
 
     def _choices(self) -> list[_Choice]:
         """As the operands lie, as the result is wanted; with folded factors divided and without; and not at all."""
@@ -406,7 +459,7 @@ class _Related:
     def _assigned(self, arrays: Sequence[Any], folds: bool, folded_first: bool) -> dict[int, Parts]:
         """Each factor takes the parts of the first array that divides it, less those that others have taken."""
         parts: dict[int, Parts] = {}
-        taken: set[int] = set()
+        taken: set[int] = set(self.terms)
         for is_for_folded in (folded_first, not folded_first):
             for dimensions, placement in arrays:
                 for factors, along in zip(dimensions, placement.dimensions, strict=True):
@@ -444,14 +497,17 @@ class _Related:
     def _seconds(self, parts: dict[int, Parts]) -> float:
         """The time of reshards of operands and results, and of computing."""
         seconds = 0.0
-        for leaf, dimensions in zip(self.leaves, self.relation.operands, strict=True):
-            target = self._placement(dimensions, parts)
+        for number, (leaf, dimensions) in enumerate(zip(self.leaves, self.relation.operands, strict=True)):
+            target = self._target(number, self._placement(dimensions, parts))
+            kept = tuple(part for part in leaf.placement.unreduced if part in target.unreduced)
+            target = Placement(target.dimensions, kept)
             seconds += self.planner.seconds(leaf.sizes, _itemsize(leaf.part.shape), leaf.placement, target)
-        unreduced = self._unreduced(parts)
+        unreduced = (*self.terms, *self._unreduced(parts))
         for shape, dimensions, wanted in zip(self.results, self.relation.results, self.wanted, strict=True):
             made = Placement(self._placement(dimensions, self._of_results(parts)).dimensions, unreduced)
-            target = wanted if wanted is not None and not wanted.unreduced else Placement(made.dimensions)
-            seconds += self.planner.seconds(shape.dimensions, _itemsize(shape), made, target)
+            target = self._kept(made, wanted)
+            missing = wanted is not None and len(wanted.unreduced) > len(target.unreduced)
+            seconds += self.planner.seconds(shape.dimensions, _itemsize(shape), made, target) + _NO_TERMS * missing
         sizes = (-(-f.size // self.grid.count(parts.get(i, ()))) for i, f in enumerate(self.relation.factors))
         return seconds + 2 * math.prod(sizes) / _FLOPS
 
@@ -471,6 +527,11 @@ class _Related:
         """The parts whose devices have terms of the results: of what is folded, and of what only one of them finds."""
         terms = (parts.get(i, ()) for i, f in enumerate(self.relation.factors) if f.kind in ("folded", "looked up"))
         return tuple(part for mine in terms for part in mine)
+
+    def _folded(self, parts: dict[int, Parts]) -> Parts:
+        """The parts that folded factors are divided along."""
+        folded = (parts.get(i, ()) for i, f in enumerate(self.relation.factors) if f.kind == "folded")
+        return tuple(part for mine in folded for part in mine)
 
     def _of_results(self, parts: dict[int, Parts]) -> dict[int, Parts]:
         """The parts of the factors that results are divided along: not of what is looked up."""
@@ -552,14 +613,18 @@ class _Related:
 
     def _fold(self) -> Any:
         """(combiner or None for addition, neutral value, its op) of a fold that devices may share; else None."""
-        op, form = self.instruction.op, self.instruction.op.form
+        form = self.instruction.op.form
         if form == "contraction":
             return (None, 0, None)
+        if form == "scatter" and len(self.results) == 1:
+            combiner = self.instruction.called[0]
+            by = single_op(combiner)
+            adds = by is not None and by.opcode == "add" and self.results[0].dtype is not dtypes.pred
+            return (combiner, 0, None) if adds else None
         if form != "fold" or len(self.results) != 1:
             return None
         combiner = self.instruction.called[0]
         by, neutral = single_op(combiner), neutral_value(combiner)
-        del op
         if by is None or neutral is None or not by.commutative or by.opcode not in _SHARED:
             return None
         return (combiner, neutral, by)
@@ -606,12 +671,21 @@ class _Related:
         parts: list[XlaOp] = []
         for number, (leaf, placement) in enumerate(zip(self.leaves, placements, strict=True)):
             because = self._conflict(number, choice.parts)
-            moved = lowering.resharded(instruction, leaf, placement, f"operand {number}", because)
+            target = self._target(number, placement)
+            moved = lowering.resharded(instruction, leaf, target, f"operand {number}", because)
             parts.append(self._masked(moved, number))
-        unreduced = self._unreduced(choice.parts)
+        own = self._unreduced(choice.parts)
+        unreduced = (*self.terms, *own)
+        made_at = Placement(results[0].dimensions, unreduced)
+        target = self._kept(made_at, self.wanted[0])
         init: XlaOp | None = None
-        if self.fold is not None and self.fold[2] is not None and unreduced and not self._is_idempotent():
-            init, parts[1] = parts[1], lowering.builder.constant(self.fold[1], parts[1].dtype)
+        if self.fold is not None and self.fold[2] is not None and own and not self._is_idempotent():
+            if target.unreduced:
+                parts[1] = lowering.emission.term(parts[1], own)
+            else:
+                init, parts[1] = parts[1], lowering.builder.constant(self.fold[1], parts[1].dtype)
+        if instruction.op.form == "scatter" and self._folded(choice.parts):
+            parts[0] = lowering.emission.term(parts[0], self._folded(choice.parts))
         local = [lowering._local(shape, p) for shape, p in zip(self.results, results, strict=True)]  # pyright: ignore[reportPrivateUsage]
         if self._divided_starts(choice.parts):
             made = lowering.builder.emit(op, self._in_ranges(parts, choice.parts), instruction.called)
@@ -627,11 +701,11 @@ class _Related:
         if not unreduced:
             return value
         assert isinstance(value, Leaf)
-        wanted = self.wanted[0]
-        target = wanted if wanted is not None and not wanted.unreduced else Placement(value.placement.dimensions)
         axes = ", ".join(map(str, self.grid.axes_of(unreduced)))
         because = f"the dimension that it folds is divided along {axes}: devices have terms of the result"
-        if self.fold is None:
+        if not own:
+            because = f"its operands are unreduced along {axes}, and its result is not"
+        elif self.fold is None:
             because = f"what it looks up is divided along {axes}: each device finds what lies in its part"
         combiner = self.fold[0] if self.fold is not None else None
         reduced = lowering.resharded(instruction, value, target, "result", because, combiner)
@@ -694,6 +768,8 @@ class _Related:
         return f"operand {number} is to lie as the others of {opcode} do"
 
 
+_NO_TERMS = 1.0
+"""Seconds that an op counts for whose result is to be terms and is computed whole, which is the last choice."""
 _FLOPS = 1e12
 """Operations a second of a device that choices assume."""
 
