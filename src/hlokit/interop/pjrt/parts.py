@@ -84,8 +84,7 @@ def divided(program: Program, made: Sequence[Sharding | None], regions: bool) ->
         return Divided(None, "it calls Python functions")
     try:
         module = module_of_bytes(program.code, keeps_regions=True) if regions else program.module
-        out = None if module.entry.root.extra and module.entry.root.extra.sharding else _stated(made)
-        found = partition(module, out_shardings=out)
+        found = partition(module, out_shardings=[sharding or Sharding("replicated") for sharding in made])
     except HlokitError as error:
         return Divided(None, str(error))
     shapes = [*program.parameters, *program.results]
@@ -96,10 +95,6 @@ def divided(program: Program, made: Sequence[Sharding | None], regions: bool) ->
     if any(n % count for shape, row in zip(shapes, counts, strict=True) for n, count in zip(shape.dimensions, row)):
         return Divided(None, "a parameter or a result in parts of several sizes")
     return Divided(found)
-
-
-def _stated(made: Sequence[Sharding | None]) -> list[Sharding]:
-    return [sharding or Sharding("replicated") for sharding in made]
 
 
 def pays(program: Program, found: Partitioned, meets: bool) -> bool:

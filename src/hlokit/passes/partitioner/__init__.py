@@ -145,7 +145,7 @@ def partition(
     module = module.clone()
     _give(module, in_shardings, out_shardings)
     Defuser().run(module)
-    CallInliner().run(module)
+    CallInliner(composites=True).run(module)
     OpExpander().run(module)
     module.settle()
     _refuse_dynamic(module)
@@ -207,7 +207,8 @@ def _give(module: HloModule, ins: Sequence[Any] | None, outs: Sequence[Any] | No
         if len(outs) != len(leaves):
             raise ArgumentError(f"out_shardings: {len(outs)}, expected {len(leaves)}: one for each array of the result")
         if isinstance(root.op, Parameter):
-            raise UnsupportedError("partition: out_shardings of a program whose result is a parameter")
+            root = module.entry.add(Copy(), [root])
+            module.entry.set_root(root)
         found = [_parsed(s) or Sharding("unknown") for s in outs]
         root.ensure_extra().sharding = Sharding("tuple", elements=tuple(found)) if root.shape.is_tuple else found[0]
 

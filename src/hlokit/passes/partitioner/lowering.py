@@ -17,7 +17,7 @@ from hlokit.errors import ShapeError, UnsupportedError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.op import OPS, Op, infer_shape
-from hlokit.ops.control_flow import Conditional, While
+from hlokit.ops.control_flow import Call, Conditional, While
 from hlokit.ops.structure import Constant, GetTupleElement, OptBarrier, Parameter, Tuple
 from hlokit.passes.partitioner.emission import Emission, addition
 from hlokit.passes.partitioner.placement import Grid, Parts, Placement, leaves_of
@@ -151,11 +151,16 @@ class Lowering:
         return Shape.array(shape.dtype, self.grid.local(shape.dimensions, placement))
 
     def _describe(self, instruction: Instruction, first: int) -> None:
-        """The metadata of what was made for an instruction is its own."""
-        metadata = instruction.extra.metadata if instruction.extra is not None else None
-        if metadata is not None:
-            for made in self.builder.computation.instructions[first:]:
-                made.extra = Extra(metadata=metadata.copied())
+        """The metadata of what was made for an instruction is its own; the same op has its configuration."""
+        extra = instruction.extra
+        if extra is None:
+            return
+        for made in self.builder.computation.instructions[first:]:
+            if extra.metadata is not None:
+                made.extra = Extra(metadata=extra.metadata.copied())
+            if extra.backend_config and type(made.op) is type(instruction.op):
+                own = made.ensure_extra()
+                own.backend_config, own.backend_config_is_json = extra.backend_config, extra.backend_config_is_json
 
     # -- placements
 
@@ -303,6 +308,8 @@ class Lowering:
             return self._while(instruction)
         if isinstance(op, Conditional):
             return self._conditional(instruction)
+        if isinstance(op, Call):
+            return self._call(instruction)
         if isinstance(op, Constant):
             return self._whole(instruction, "")
         target = target_of(instruction)
@@ -357,6 +364,20 @@ class Lowering:
         given = [self.put_together(value) for value in (chosen, *(self.values[o] for o in operands))]
         made = self.builder.emit(instruction.op, given, parts)
         return self.taken_apart(made, instruction.shape, list(wanted or []))
+
+    def _call(self, instruction: Instruction) -> Value:
+        """The function takes its operands as they lie, and is lowered for each call: their placements differ."""
+        (function,) = instruction.called
+        inner = Lowering(self.partitioner, function.name)
+        given: list[Value] = []
+        for number, operand in enumerate(instruction.operands):
+            placements = [leaf.placement for leaf in flat(self.values[operand])]
+            given.append(inner.parameter(number, operand.shape, placements, function.parameters[number].name))
+        value = inner.run(function, given)
+        made = [leaf.placement for leaf in flat(value)]
+        body = inner.builder.build_computation(inner.put_together(value))
+        call = self.builder.emit(Call(), [self.put_together(self.values[o]) for o in instruction.operands], [body])
+        return self.taken_apart(call, instruction.shape, made)
 
     def _whole(self, instruction: Instruction, because: str) -> Value:
         """The instruction as it stands, on whole values."""

@@ -170,6 +170,8 @@ class Grid:
         """Tiles as axes of the mesh. ShapeError (PART-2) for lists of devices that no axes give."""
         if sharding.kind in ("replicated", "maximal"):
             return NamedSharding(self.mesh, (DimensionSharding(),) * rank)
+        if sharding.kind == "unreduced":
+            return NamedSharding(self.mesh, (DimensionSharding(),) * rank, unreduced=self.axes_of(self.everything))
         if sharding.kind == "manual":
             return NamedSharding(self.mesh, manual=self.axes_of(self.everything))
         if sharding.kind != "tiled":

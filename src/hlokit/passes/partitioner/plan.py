@@ -47,7 +47,7 @@ class Network:
     memory: float = 1e12
 
     def seconds(self, kind: Kind, count: int, nbytes: float) -> float:
-        """Rings, for `count` devices with `nbytes` each before (after, for an all-gather)."""
+        """Rings, for `count` devices with `nbytes` each before (after, for an all-gather); small sums are doubled."""
         if kind == "slice":
             return nbytes / self.memory
         if kind == "collective-permute":
@@ -55,7 +55,7 @@ class Network:
         share = (count - 1) / count * nbytes / self.bandwidth
         rounds = math.ceil(math.log2(count))
         if kind == "all-reduce":
-            return 2 * (rounds * self.latency + share)
+            return min(2 * (rounds * self.latency + share), rounds * (self.latency + nbytes / self.bandwidth))
         return rounds * self.latency + share
 
 
