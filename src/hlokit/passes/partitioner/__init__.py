@@ -21,6 +21,7 @@ from hlokit.ops.structure import Parameter
 from hlokit.passes.call_inliner import CallInliner
 from hlokit.passes.defuser import Defuser
 from hlokit.passes.op_expander import OpExpander
+from hlokit.passes.partitioner.combining import combined
 from hlokit.passes.partitioner.lowering import Lowering, Partitioner, Value, flat, stated
 from hlokit.passes.partitioner.placement import Grid, Placement, leaves_of, mesh_of_shardings, mesh_of_text
 from hlokit.passes.partitioner.plan import Network, Planner
@@ -186,8 +187,10 @@ def _partitioned(module: HloModule, grid: Grid, network: Network | None) -> Part
     local = lowering.builder.build(lowering.put_together(root))
     local.name = module.name
     local.num_partitions = grid.size
+    gone = combined(local)
     verify(local)
-    reasons = tuple(replace(r, collective=made.name if made is not None else "") for made, r in partitioner.reasons)
+    pairs = [(gone.get(made, made) if made is not None else None, r) for made, r in partitioner.reasons]
+    reasons = tuple(replace(r, collective=made.name if made is not None else "") for made, r in pairs)
     ins = tuple(grid.sharding(p) for _, placements in inputs for p in placements)
     outs = tuple(grid.sharding(p) for p in placements)
     return Partitioned(local, reasons, ins, outs, grid, tuple(inputs), (module.entry.root.shape, placements))

@@ -447,7 +447,8 @@ class _Related:
         if wanted is not None and set(terms) <= set(wanted.unreduced):
             return terms, linear
         larger = self.results[0].size > max(math.prod(self.leaves[i].sizes) for i in linear)
-        if larger or not all(self.leaves[i].placement.unreduced for i in linear):
+        shared = any(len(self.instruction.operands[i].users) > 1 for i in linear)
+        if larger or shared or not all(self.leaves[i].placement.unreduced for i in linear):
             return (), ()
         return terms, linear
 
