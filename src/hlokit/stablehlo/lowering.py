@@ -48,9 +48,7 @@ class UnknownSizes(UnsupportedError):
         self.parameters = parameters
 
 
-def parse_stablehlo(
-    text: str, arguments: Sequence[Shape] | None = None, keeps_regions: bool = False
-) -> HloModule:
+def parse_stablehlo(text: str, arguments: Sequence[Shape] | None = None, keeps_regions: bool = False) -> HloModule:
     """The module that a StableHLO text says. Its entry is the function `main`, or the one that is public.
 
     `arguments`: the shapes of the entry's arguments, for those of unknown sizes; all others follow from them.

@@ -68,14 +68,14 @@ def _kept(site: Site, given: Sequence[Placement], axes: Sequence[Axis]) -> list[
                 raise site.unsupported(f"dimension {d} of {value.shape} in {cut.count} parts, which do not divide it")
             sizes[d] //= cut.count
         part = Shape.array(value.dtype, sizes) if value.shape.is_array else value.shape
-        shard = site.emit(CustomCall(custom_call_target=TO_SHARD, output_shape=part), wanted, shape=part)
+        shard = _boundary(site, TO_SHARD, wanted, part)
         shards.append(_said(shard, sharding_along(_free(placement, names), axes)))
     local = inlined(site, shards)
     made = _placements(site, "out_shardings", len(local))
     whole: list[XlaOp] = []
     for value, placement, shape in zip(local, made, site.results, strict=True):
         part = _said(site.emit(Copy(), value), sharding_along(_free(placement, names), axes))
-        full = site.emit(CustomCall(custom_call_target=TO_WHOLE, output_shape=shape), part, shape=shape)
+        full = _boundary(site, TO_WHOLE, part, shape)
         whole.append(_said(full, sharding_along(placement)))
     return whole
 
@@ -225,7 +225,7 @@ def full_to_shard(site: Site) -> XlaOp:
     """@SPMDFullToShardShape: the device's shard by the operand's sharding."""
     (value,) = site.exactly(1)
     if site.scope.lowering.keeps_regions:
-        return _call(site, TO_SHARD, value)
+        return _boundary(site, TO_SHARD, value, site.array_result())
     extra = value.instruction.extra
     sharding = extra.sharding if extra is not None else None
     _refuse_sums(site, sharding)
@@ -236,15 +236,16 @@ def shard_to_full(site: Site) -> XlaOp:
     """@SPMDShardToFullShape: the whole value by the sharding that the call has."""
     (value,) = site.exactly(1)
     if site.scope.lowering.keeps_regions:
-        return _call(site, TO_WHOLE, value)
+        return _boundary(site, TO_WHOLE, value, site.array_result())
     sharding = site.scope.lowering.sharding(site.operation.attributes, False, site.operation.start)
     _refuse_sums(site, sharding)
     return _whole(site, value, _ratios(site, sharding, site.array_result(), value.shape))
 
 
-def _call(site: Site, target: str, value: XlaOp) -> XlaOp:
-    shape = site.array_result()
-    return site.emit(CustomCall(custom_call_target=target, output_shape=shape), value, shape=shape)
+def _boundary(site: Site, target: str, value: XlaOp, shape: Shape) -> XlaOp:
+    """An end of a region."""
+    attributes: dict[str, Any] = {"custom_call_target": target, "output_shape": shape}
+    return site.emit(CustomCall(**attributes), value, shape=shape)
 
 
 def _refuse_sums(site: Site, sharding: Sharding | None) -> None:

@@ -376,7 +376,9 @@ class Lowering:
         value = inner.run(function, given)
         made = [leaf.placement for leaf in flat(value)]
         body = inner.builder.build_computation(inner.put_together(value))
-        call = self.builder.emit(Call(), [self.put_together(self.values[o]) for o in instruction.operands], [body])
+        call = self.builder.emit(
+            Call(is_composite=False), [self.put_together(self.values[o]) for o in instruction.operands], [body]
+        )
         return self.taken_apart(call, instruction.shape, made)
 
     def _whole(self, instruction: Instruction, because: str) -> Value:
@@ -717,9 +719,7 @@ class _Related:
             made = lowering.builder.emit(op, parts, instruction.called, shape=shape)
         if self._is_iota and choice.parts:
             made = self._numbered(made, results[0])
-        value = lowering.taken_apart(
-            made, instruction.shape, [Placement(p.dimensions, unreduced) for p in results]
-        )
+        value = lowering.taken_apart(made, instruction.shape, [Placement(p.dimensions, unreduced) for p in results])
         if not unreduced:
             return value
         assert isinstance(value, Leaf)
