@@ -7,6 +7,7 @@ it tells sys.unraisablehook, and they are counted apart, by what dropped them.
 
 from __future__ import annotations
 
+import ast
 import faulthandler
 import json
 import os
@@ -17,7 +18,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,8 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax._src import core
 
-SWALLOWING = {"_get_layouts_from_executable", "get_out_shardings_from_executable", "is_constant_dim"}
-"""Functions of JAX with an `except:` that swallows everything."""
+JAX = str(Path(jax.__file__).parent)
 LONGEST = 120.0
 """Seconds without a sign of life."""
 
@@ -39,8 +40,8 @@ class Sender:
         # mostly seldom enough for compiles to end: jaxlib's thread finishes those, too, that an interrupt has abandoned
         self._delays = [0.001, 0.005, 2 * compile_seconds, 8 * compile_seconds]
         self.handled = 0
-        self.places: list[list[str]] = []
-        """Where each came."""
+        self.places: list[list[tuple[str, int, str]]] = []
+        """Where each came: file, line and function of each frame."""
         self.caught: set[int] = set()
         self.dropped: dict[int, str] = {}
         self._random = random.Random(seed)
@@ -80,24 +81,24 @@ class Sender:
                     errors[f"{type(error).__name__}: {error}"[:150].splitlines()[0]] += 1
 
     def lost(self) -> list[list[str]]:
-        """Where the others came. JAX has a few bare `except:`s, which are counted as drops of its own."""
+        """Where the others came. JAX has a few `except:`s, which are counted as drops of its own."""
         lost: list[list[str]] = []
         for number in range(self.handled):
             if number in self.caught or number in self.dropped:
                 continue
-            names = {place.rpartition(" ")[2] for place in self.places[number]}
-            if swallowing := names & SWALLOWING:
-                self.dropped[number] = f"except: in JAX's {min(swallowing)}"
+            places = self.places[number]
+            swallowing = [name for file, line, name in places if file.startswith(JAX) and swallows(file, line)]
+            if swallowing:
+                self.dropped[number] = f"except: in JAX's {swallowing[0]}"
             else:
-                lost.append(self.places[number])
+                lost.append([f"{file.rpartition('/')[2]}:{line} {name}" for file, line, name in places[:10]])
         return lost
 
     def _handle(self, number: int, frame: Any) -> None:
         """Counts the interrupt, and raises it."""
-        number, places = self.handled, list[str]()
-        while frame is not None and len(places) < 10:
-            name = frame.f_code.co_filename.rpartition("/")[2]
-            places.append(f"{name}:{frame.f_lineno} {frame.f_code.co_name}")
+        number, places = self.handled, list[tuple[str, int, str]]()
+        while frame is not None:
+            places.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
             frame = frame.f_back
         self.places.append(places)
         self.handled = number + 1
@@ -114,6 +115,18 @@ class Sender:
             os.kill(os.getpid(), signal.SIGINT)
             while self.handled <= number:
                 time.sleep(0.0005)
+
+
+@cache
+def swallows(file: str, line: int) -> bool:
+    """Whether the line is in a `try` that ends any exception, without raising it again."""
+    for node in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Try) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):
+            last = node.handlers[-1] if node.handlers else None
+            catches_all = last is not None and (last.type is None or ast.unparse(last.type) == "BaseException")
+            if catches_all and not any(isinstance(part, ast.Raise) for part in ast.walk(last)):
+                return True
+    return False
 
 
 def _compile(k: int) -> None:
