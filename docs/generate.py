@@ -26,6 +26,7 @@ from hlokit.builder.documentation import entries, split
 from hlokit.cpu import compiler as _compiler  # noqa: F401  # fills KERNELS
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.hlo.op import OPS, Op
+from hlokit.debugger.debugger import Debugger
 from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.executable import Executable
 from hlokit.stablehlo.mapping import CHLO, OTHERS, STABLEHLO
@@ -227,7 +228,7 @@ _METHODS = ("Builder", "HloModule", "Pipeline")
 def raised() -> dict[str, dict[str, str]]:
     """The errors that each public function and method documents, with the reasons; one entry for all op functions."""
     calls = {f"hk.{name}": getattr(hlokit, name) for name in hlokit.__all__}
-    for owner in (*(getattr(hlokit, name) for name in _METHODS), Executable, DeviceExecutable):
+    for owner in (*(getattr(hlokit, name) for name in _METHODS), Debugger, Executable, DeviceExecutable):
         found = {name: what for name, what in vars(owner).items() if name == "__call__" or not name.startswith("_")}
         names = {name: "a call of " * (name == "__call__") + owner.__name__ for name in found}
         calls |= {names[name] + f".{name}" * (name != "__call__"): what for name, what in found.items()}

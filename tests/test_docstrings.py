@@ -17,6 +17,7 @@ from hlokit.builder.documentation import SECTIONS, entries, split
 from hlokit.interop import jax as jax_interface
 from hlokit.ops.custom_targets import registry
 from hlokit.rules import LABEL, rules
+from hlokit.debugger.debugger import Debugger
 from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.executable import Executable
 
@@ -83,7 +84,7 @@ def test_errors_say_how_to_fix_them() -> None:
 
 CLASSES = (
     hk.Builder, hk.Computation, hk.HloModule, hk.Instruction, hk.Literal, hk.Pass, hk.Pipeline, hk.ProgramShape, hk.ReplicaGroups,
-    hk.Shape, hk.Sharding, hk.Window, Executable, DeviceExecutable,
+    hk.Shape, hk.Sharding, hk.Window, Debugger, Executable, DeviceExecutable,
 )  # fmt: skip
 """Classes whose methods users call."""
 
@@ -100,12 +101,16 @@ def described() -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in INSIDE}
 
 
-INSIDE = {"Computation.__call__", "Executable.on", "Executable.together", "Executable.use", "HloModule.__call__"}
+INSIDE = {
+    "Computation.__call__", "Debugger.found", "Debugger.held", "Debugger.resume", "Debugger.sources", "Executable.on", "Executable.together", "Executable.use",
+    "HloModule.__call__",
+}  # fmt: skip
 """Methods that other modules of hlokit call, and those that say what to call instead."""
 
 DESCRIBED = described()
 NO_ERRORS = {
     "make_padding", "interop.jax.jit", "interop.jax.step_hooks", "create_token", "optimization_barrier", "copy", "maybe_conjugate",
+    "Debugger.step", "Debugger.into", "Debugger.out", "Debugger.back", "Debugger.back_into", "Debugger.back_out",
 }  # fmt: skip
 """Functions of the facade for which no arguments of the right kinds are wrong."""
 

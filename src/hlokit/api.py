@@ -23,6 +23,7 @@ from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
     from hlokit.cpu.target import Target
+    from hlokit.debugger.debugger import Debugger
     from hlokit.devices.mpi.world import World
     from hlokit.judge.compare.comparing import Comparison
     from hlokit.judge.diff.differences import ModuleDiff
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "compare_engines",
     "compile",
+    "debug",
     "diff",
     "evaluate",
     "evaluate_mpmd",
@@ -269,6 +271,70 @@ def diff(a: HloModule, b: HloModule, *, ignore: Collection[str] = ("names", "met
     from hlokit.judge.diff.differences import diff
 
     return diff(a, b, ignore)
+
+
+@public
+@with_stack
+def debug(
+    module: HloModule,
+    *args: Any,
+    infeed: Any = (),
+    seed: int = 0,
+    replicas: int | None = None,
+    partitions: int | None = None,
+    memory_limit: int | None = None,
+    from_host: Any = None,
+) -> Debugger:
+    """Begins a run of a program on the reference interpreter that stops where one likes, and goes back in time.
+
+    It goes back by states that it saves and by running again from there: what a program asks of the host, such as a
+    Python callback, is asked again.
+
+    Parameters
+    ----------
+    module : HloModule
+        The program.
+    args : array_like
+        One for each parameter, as `hk.evaluate` takes them; for several devices one list for each.
+    infeed : iterable, optional
+        The values that infeed instructions read; for several devices one for each.
+    seed : int, optional
+        The seed of the program's own random numbers.
+    replicas, partitions : int, optional
+        The numbers of replicas and partitions; by default the module's own.
+    memory_limit : int, optional
+        Bytes of arrays that saved states may keep alive, and of values that no later instruction takes; by default a
+        quarter of the machine's memory. With fewer, going back takes longer.
+    from_host : dict, optional
+        The values that host transfers receive, by channel; for several devices one for each.
+
+    Returns
+    -------
+    Debugger
+        Before the program's first instruction.
+
+    Raises
+    ------
+    ArgumentError
+        Arguments do not fit.
+    UnsupportedError
+        The module cannot be run as it is.
+
+    Examples
+    --------
+    >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) y = f32[2] log(x) ROOT z = f32[2] sqrt(y) }")
+    >>> d = hk.debug(module, [0.5, 1.0])
+    >>> print(d.run("nan"))
+    1 NaN in %z, none in its operands
+    >>> d.operands("z")
+    [(<y: f32[2] log>, array([-0.6931472,  0.       ], dtype=float32))]
+    """
+    from hlokit.debugger.debugger import Debugger
+
+    return Debugger(
+        module, args, infeed=infeed, seed=seed, replicas=replicas, partitions=partitions, memory_limit=memory_limit,
+        from_host=from_host,
+    )  # fmt: skip
 
 
 @public

@@ -59,13 +59,13 @@ def reinterpreted(array: _Array, shape: Shape) -> _Array:
 def npz_of(result: Any, stem: str = "out") -> bytes:
     """The content of an .npz with the arrays of a result, out0, out1, ...; types that NumPy's files cannot hold are
     stored as unsigned integers of their size."""
-    arrays = {f"{stem}{i}": _storable(leaf) for i, leaf in enumerate(leaves_of(result)) if leaf is not None}
+    arrays = {f"{stem}{i}": storable(leaf) for i, leaf in enumerate(leaves_of(result)) if leaf is not None}
     content = BytesIO()
     np.savez(content, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
     return content.getvalue()
 
 
-def _storable(array: _Array) -> _Array:
+def storable(array: _Array) -> _Array:
     return array if hasattr(np, array.dtype.name) else array.view(f"uint{array.dtype.itemsize * 8}")
 
 

@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 def run_entry(process: Process, module: HloModule, arguments: Sequence[Any]) -> Any:
     """The value of the module on `arguments`, as the entry's root declares it."""
     value = within_memory([module], lambda: run(process, module.entry, arguments))
-    return _as_declared(module.entry.root.shape, value)
+    return as_declared(module.entry.root.shape, value)
 
 
 def within_memory(modules: Sequence[HloModule], function: Callable[[], _T]) -> _T:
@@ -48,22 +48,22 @@ def run(process: Process, computation: Computation, arguments: Sequence[Any]) ->
 
 @np.errstate(all="ignore")
 def _run(process: Process, computation: Computation, arguments: Sequence[Any]) -> Any:
-    steps: list[_Step] | None = process.plans.get(computation)
+    steps: list[Step] | None = process.plans.get(computation)
     if steps is None:
-        steps = process.plans[computation] = _plan(process, computation)
+        steps = process.plans[computation] = plan(process, computation)
     values: dict[int, Any] = {}
     for step in steps:
         instruction = step.instruction
         if step.parameter is not None:
-            values[instruction.id] = _as_declared(instruction.shape, arguments[step.parameter])
+            values[instruction.id] = as_declared(instruction.shape, arguments[step.parameter])
         else:
-            values[instruction.id] = _evaluated(process, step, [values[i] for i in step.operands])
+            values[instruction.id] = evaluated(process, step, [values[i] for i in step.operands])
         for dead in step.dead:
             del values[dead]
     return values[computation.root.id]
 
 
-class _Step(NamedTuple):
+class Step(NamedTuple):
     """One instruction of a computation, with what running it again and again would find out each time.
 
     `operands`: ids of the values it takes; `keywords`: what its reference asks for by name; `dead`: ids of the values
@@ -77,29 +77,29 @@ class _Step(NamedTuple):
     parameter: int | None
 
 
-def _plan(process: Process, computation: Computation) -> list[_Step]:
+def plan(process: Process, computation: Computation) -> list[Step]:
     order = evaluation_order(computation)
     last_use = _last_uses(computation, order)
     return [_planned(process, instruction, last_use.get(instruction.id, ())) for instruction in order]
 
 
-def _planned(process: Process, instruction: Instruction, dead: Sequence[int] = ()) -> _Step:
+def _planned(process: Process, instruction: Instruction, dead: Sequence[int] = ()) -> Step:
     op = instruction.op
     operands = tuple(o.id for o in instruction.operands)
     number = op.number if isinstance(op, Parameter) else None
-    return _Step(instruction, operands, _keywords(process, instruction), tuple(dead), number)
+    return Step(instruction, operands, _keywords(process, instruction), tuple(dead), number)
 
 
 def run_instruction(process: Process, instruction: Instruction, operands: Sequence[Any]) -> Any:
     """The value of one instruction on the values of its operands; for tools that step through a program."""
     with np.errstate(all="ignore"):
-        return _evaluated(process, _planned(process, instruction), list(operands))
+        return evaluated(process, _planned(process, instruction), list(operands))
 
 
-def _as_declared(shape: Shape, value: Any) -> Any:
+def as_declared(shape: Shape, value: Any) -> Any:
     """An argument as its parameter declares it: whole in the dimensions that are static there (DYN-16)."""
     if shape.is_tuple:
-        return tuple(_as_declared(s, v) for s, v in zip(shape.elements, value, strict=True))
+        return tuple(as_declared(s, v) for s, v in zip(shape.elements, value, strict=True))
     if not shape.is_array or (is_ndarray(value) and value.shape == shape.dimensions):
         return value
     sizes = value.sizes if isinstance(value, Dynamic) else value.shape
@@ -107,7 +107,7 @@ def _as_declared(shape: Shape, value: Any) -> Any:
     return value if wanted == sizes else Dynamic(whole_buffer(value, shape.dimensions), wanted)
 
 
-def _evaluated(process: Process, step: _Step, operands: list[Any]) -> Any:
+def evaluated(process: Process, step: Step, operands: list[Any]) -> Any:
     """Evaluates one instruction, between the hooks; its result is brought to the declared type and checked."""
     process.instruction = instruction = step.instruction
     op = instruction.op
@@ -130,7 +130,7 @@ def _evaluated(process: Process, step: _Step, operands: list[Any]) -> Any:
         raise
     except MemoryError as error:
         raise OutOfMemoryError(f"{instruction.name}: {error or 'out of memory'}") from None
-    value = _conform(instruction, instruction.shape, value)
+    value = conform(instruction, instruction.shape, value)
     if process.after is not None:
         process.after(instruction, (value,))
     return value
@@ -199,7 +199,7 @@ def _wants(op_class: type[Op]) -> frozenset[str]:
 _WANTS: dict[type[Op], frozenset[str]] = {}
 
 
-def _conform(instruction: Instruction, shape: Shape, value: Any) -> Any:
+def conform(instruction: Instruction, shape: Shape, value: Any) -> Any:
     """`value` in the one form that a value of `shape` has; a reference that disagrees with the shape rule is a bug."""
     if shape.is_array:
         if isinstance(value, Dynamic):
@@ -208,13 +208,13 @@ def _conform(instruction: Instruction, shape: Shape, value: Any) -> Any:
             value = np.asarray(value)
         if value.shape != shape.dimensions and not fits(value.shape, shape):
             if _is_cut(value.shape, shape, instruction):
-                return _as_declared(shape, value)
+                return as_declared(shape, value)
             raise AssertionError(f"{instruction.name}: its reference gave {value.shape} for {shape}")
         if value.dtype != shape.dtype.numpy:
             raise AssertionError(f"{instruction.name}: its reference gave {value.dtype} for {shape}")
         return value
     if shape.is_tuple:
-        return tuple(_conform(instruction, s, v) for s, v in zip(shape.elements, value, strict=True))
+        return tuple(conform(instruction, s, v) for s, v in zip(shape.elements, value, strict=True))
     return value
 
 

@@ -100,6 +100,17 @@ class Process:
             self._random = np.random.Generator(np.random.Philox(self._seed).jumped(self.device))
         return self._random
 
+    @property
+    def random_state(self) -> Any:
+        """The state of `random`, which can be set again; None before the first number."""
+        return None if self._random is None else self._random.bit_generator.state
+
+    @random_state.setter
+    def random_state(self, state: Any) -> None:
+        self._random = None
+        if state is not None:
+            self.random.bit_generator.state = state
+
     def descend(self, computation: Computation, work: Callable[[], _T]) -> _T:
         """The result of `work`, with one more computation active: on a stack of its own every so many of them.
 

@@ -155,13 +155,18 @@ class While(Op, name="while"):
         while condition(state):
             state = body(state)
             passes += 1
-            if passes == _MANY and is_fixed(condition.computation, body.computation):
-                raise EvaluationError("the loop never ends: nothing that its condition depends on changes [WHILE-7]")
+            check_ends(condition.computation, body.computation, passes)
         return state
 
 
 _MANY = 100
 """After so many passes it pays to ask whether a loop can end at all."""
+
+
+def check_ends(condition: Computation, body: Computation, passes: int) -> None:
+    """Raises EvaluationError for a loop that can be seen, after so many passes, never to end (WHILE-7)."""
+    if passes == _MANY and is_fixed(condition, body):
+        raise EvaluationError("the loop never ends: nothing that its condition depends on changes [WHILE-7]")
 
 
 def is_fixed(condition: Computation, body: Computation) -> bool:
@@ -233,12 +238,15 @@ class Conditional(Op, name="conditional"):
         return found
 
     def reference(self, selector: Array, *operands: Any, branch_computations: Sequence[Function]) -> Any:
-        last = len(operands) - 1
-        if selector.dtype == np.bool_:
-            number = 0 if selector else 1
-        else:
-            number = int(selector) if 0 <= selector <= last else last
+        number = self.branch(selector, len(operands))
         return branch_computations[number](operands[number])
+
+    @staticmethod
+    def branch(selector: Array, count: int) -> int:
+        """The number of the branch that a selector's value chooses, of so many (COND-2)."""
+        if selector.dtype == np.bool_:
+            return 0 if selector else 1
+        return int(selector) if 0 <= selector < count else count - 1
 
 
 class AddDependency(Op, name="add-dependency"):

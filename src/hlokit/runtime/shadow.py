@@ -22,6 +22,7 @@ from hlokit.cpu.loops.expr import Buffer
 from hlokit.cpu.lower.portion import Portion, portions
 from hlokit.devices.evaluate import evaluate
 from hlokit.errors import ShadowMismatch
+from hlokit.files.arrays import storable
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.values import is_ndarray, is_sequence
 from hlokit.interpreter.evaluate import run_instruction
@@ -247,11 +248,6 @@ def _reproducer(part: Portion, operands: Sequence[_Array], found: Sequence[_Arra
     arrays |= {f"kernel{k}": storable(value) for k, value in enumerate(found)}
     np.savez(path.with_suffix(".npz"), allow_pickle=False, **arrays)  # type: ignore[arg-type]
     return path
-
-
-def storable(array: _Array) -> _Array:
-    """Types that NumPy's files cannot hold as unsigned integers of the same width."""
-    return array if hasattr(np, array.dtype.name) else array.view(f"uint{array.dtype.itemsize * 8}")
 
 
 def _file_name(name: str) -> str:

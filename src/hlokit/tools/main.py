@@ -19,6 +19,7 @@ from hlokit.tools.compare import compare
 from hlokit.tools.compile import compile
 from hlokit.tools.convert import convert
 from hlokit.tools.cost import cost
+from hlokit.tools.debug import debug
 from hlokit.tools.diff import diff
 from hlokit.tools.explain import explain
 from hlokit.tools.extract import extract
@@ -74,6 +75,7 @@ app.command(compare)
 app.command(reduce)
 app.command(extract)
 app.command(cost)
+app.command(debug)
 app.command(compile)
 app.command(partition)
 app.command(simulate)

@@ -125,7 +125,7 @@ def _perturbed(
 
 
 class _Noise(NamedTuple):
-    """What a run changes. `flushes`: contractions take denormals for zeros."""
+    """The changes of a run. `flushes`: contractions take denormals for zeros."""
 
     source: np.random.Generator
     nan_sign: float
@@ -150,7 +150,7 @@ class _Perturbed(Process):
         for instruction in evaluation_order(computation):
             if isinstance(instruction.op, Parameter):
                 given = arguments[instruction.op.number]
-                values[instruction] = interpreter._as_declared(instruction.shape, given)  # pyright: ignore[reportPrivateUsage]
+                values[instruction] = interpreter.as_declared(instruction.shape, given)
                 continue
             operands = [values[o] for o in instruction.operands]
             if self.noise.flushes and _flushes(instruction):

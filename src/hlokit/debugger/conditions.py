@@ -1,0 +1,237 @@
+"""Conditions at which a run stops."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePath
+from types import CodeType
+from typing import Any, Protocol
+
+import ml_dtypes
+import numpy as np
+
+from hlokit.debugger.machine import Evaluated, Machine
+from hlokit.errors import ArgumentError
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule
+from hlokit.hlo.op import OPS
+from hlokit.hlo.sources import scope, source_lines
+from hlokit.hlo.values import is_ndarray, is_sequence, valid_part
+
+
+class Condition(Protocol):
+    """A condition that breakpoints wait for. `text` is how a user writes it."""
+
+    text: str
+
+    def before(self, machine: Machine, previous: Instruction | None) -> str:
+        """The reason to stop before the next instruction, which comes after `previous`; empty if there is none."""
+        ...
+
+    def after(self, machine: Machine, event: Evaluated) -> str:
+        """The reason to stop after an instruction; empty if there is none."""
+        ...
+
+
+@dataclass
+class _Condition:
+    text: str
+
+    def before(self, machine: Machine, previous: Instruction | None) -> str:
+        return ""
+
+    def after(self, machine: Machine, event: Evaluated) -> str:
+        return ""
+
+
+@dataclass
+class AtInstruction(_Condition):
+    """Before an instruction of this name."""
+
+    name: str
+
+    def before(self, machine: Machine, previous: Instruction | None) -> str:
+        instruction = machine.next
+        found = instruction is not None and instruction.name == self.name and machine.frame.loop is None
+        return f"at %{self.name}" if found else ""
+
+
+@dataclass
+class AtOpcode(_Condition):
+    """Before any instruction of an opcode."""
+
+    opcode: str
+
+    def before(self, machine: Machine, previous: Instruction | None) -> str:
+        instruction = machine.next
+        found = instruction is not None and instruction.opcode == self.opcode and machine.frame.loop is None
+        return f"at a {self.opcode}" if found else ""
+
+
+@dataclass
+class AtLine(_Condition):
+    """Where instructions of a source line begin."""
+
+    file: str
+    line: int
+
+    def before(self, machine: Machine, previous: Instruction | None) -> str:
+        if self._is_there(machine.next) and not self._is_there(previous):
+            return f"at {self.file}:{self.line}"
+        return ""
+
+    def _is_there(self, instruction: Instruction | None) -> bool:
+        wanted = PurePath(self.file).parts
+        return instruction is not None and any(
+            PurePath(place.file).parts[-len(wanted) :] == wanted and place.line <= self.line <= place.end
+            for place in source_lines(instruction)
+        )
+
+
+@dataclass
+class AtScope(_Condition):
+    """Where instructions of a name scope begin."""
+
+    scope: str
+
+    def before(self, machine: Machine, previous: Instruction | None) -> str:
+        if self._is_in(machine.next) and not self._is_in(previous):
+            return f"in the scope {self.scope}"
+        return ""
+
+    def _is_in(self, instruction: Instruction | None) -> bool:
+        return instruction is not None and f"/{self.scope}/" in f"/{scope(instruction)}/"
+
+
+@dataclass
+class AtIteration(_Condition):
+    """At the beginning of a pass of a loop, counted from 0."""
+
+    name: str
+    passes: int
+
+    def before(self, machine: Machine, previous: Instruction | None) -> str:
+        if len(machine.frames) < 2 or machine.frame.role != "body" or len(machine.frame.started) > 1:
+            return ""
+        caller = machine.frames[-2]
+        instruction = caller.next
+        if instruction is None or instruction.name != self.name or caller.loop is None:
+            return ""
+        return f"iteration {self.passes} of %{self.name}" if caller.loop.passes == self.passes else ""
+
+
+@dataclass
+class Arises(_Condition):
+    """After an instruction whose value has numbers of a kind that none of its operands has."""
+
+    kind: str
+
+    def after(self, machine: Machine, event: Evaluated) -> str:
+        count = sum(_count(self.kind, part) for part in leaves(event.value))
+        if not count or any(_count(self.kind, part) for o in event.operands for part in leaves(o)):
+            return ""
+        return f"{count} {_KINDS[self.kind]} in %{event.instruction.name}, none in its operands"
+
+
+@dataclass
+class Satisfies(_Condition):
+    """After an instruction of which a Python expression is true."""
+
+    code: CodeType
+
+    def after(self, machine: Machine, event: Evaluated) -> str:
+        frames = machine.frames
+        passes = next((f.loop.passes for f in reversed(frames) if f.loop is not None), 0)
+        names = {
+            "value": event.value, "operands": event.operands, "name": event.instruction.name, "np": np,
+            "opcode": event.instruction.opcode, "shape": event.instruction.shape, "iteration": passes,
+        }  # fmt: skip
+        try:
+            found = bool(eval(self.code, {"__builtins__": __builtins__}, names))
+        except Exception as error:  # of the user's expression
+            raise ArgumentError(f"{self.text}: {type(error).__name__} at %{event.instruction.name}: {error}") from None
+        return f"%{event.instruction.name}: {self.text}" if found else ""
+
+
+_KINDS = {"nan": "NaN", "inf": "infinities", "denormal": "denormals"}
+
+
+def _count(kind: str, array: Any) -> int:
+    """The number of NaNs, infinities or denormals among the elements."""
+    if not is_floating(array):
+        return 0
+    with np.errstate(all="ignore"):
+        if kind == "nan":
+            return int(np.count_nonzero(array != array))
+        if kind == "inf":
+            return int(np.count_nonzero(np.isinf(array)))
+        parts = [array.real, array.imag] if array.dtype.kind == "c" else [array]
+        finfo: Any = ml_dtypes.finfo
+        least: Any = finfo(parts[0].dtype).smallest_normal
+        return sum(int(np.count_nonzero((np.abs(p) < least) & (p != 0))) for p in parts)
+
+
+def is_floating(value: Any) -> bool:
+    """Whether it is an array of floats or complex numbers, of ml_dtypes' types too."""
+    if not is_ndarray(value):
+        return False
+    return value.dtype.kind in "fc" or (value.dtype.kind == "V" and "float" in value.dtype.name)
+
+
+def leaves(value: Any) -> list[Any]:
+    """The arrays of a value, of their run-time sizes, and None for each token."""
+    if is_sequence(value):
+        return [leaf for part in value for leaf in leaves(part)]
+    value = valid_part(value)
+    return [value if is_ndarray(value) else None]
+
+
+_LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
+_ITERATION = re.compile(r"%?(?P<name>[^:]+):(?P<passes>\d+)")
+
+
+def condition(text: str, module: HloModule) -> Condition:
+    """The condition that a text says.
+
+    `nan`, `inf`, `denormal`; `if EXPRESSION`; `opcode:dot`; `line:train.py:12`; `scope:layer/norm`;
+    `iteration:while.3:5`; else the name of an instruction. ArgumentError for what can never be.
+    """
+    text = text.strip()
+    kind, _, rest = text.partition(":")
+    if text in _KINDS:
+        return Arises(text, text)
+    if text.startswith("if "):
+        try:
+            return Satisfies(text, compile(text.removeprefix("if ").strip(), "<condition>", "eval"))
+        except (SyntaxError, ValueError) as error:
+            raise ArgumentError(f"{text}: is not a Python expression: {error}") from None
+    if kind == "opcode":
+        if rest not in OPS:
+            raise ArgumentError(f"{text}: {rest!r} is not an opcode")
+        return AtOpcode(text, rest)
+    if kind == "line":
+        found = _LINE.fullmatch(rest)
+        if found is None:
+            raise ArgumentError(f"{text}: is not line:FILE:NUMBER")
+        return AtLine(text, found["file"], int(found["line"]))
+    if kind == "scope":
+        return AtScope(text, rest.strip("/"))
+    if kind == "iteration":
+        found = _ITERATION.fullmatch(rest)
+        if found is None:
+            raise ArgumentError(f"{text}: is not iteration:INSTRUCTION:NUMBER")
+        instruction = named(module, found["name"])
+        if instruction.opcode != "while":
+            raise ArgumentError(f"{text}: %{instruction.name} is a {instruction.opcode}, expected a while")
+        return AtIteration(text, found["name"], int(found["passes"]))
+    return AtInstruction(text, named(module, text).name)
+
+
+def named(module: HloModule, name: str) -> Instruction:
+    """The module's instruction of this name. ArgumentError if there is none."""
+    name = name.strip().removeprefix("%")
+    found = next((i for i in module.instructions() if i.name == name), None)
+    if found is None:
+        raise ArgumentError(f"{module.name} has no instruction {name!r}")
+    return found

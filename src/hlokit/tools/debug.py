@@ -1,0 +1,130 @@
+"""hlokit debug: a program step by step, forwards and backwards."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hlokit.debugger.commands import Session
+from hlokit.debugger.debugger import Debugger
+from hlokit.debugger.describe import place_text
+from hlokit.debugger.saved import is_session, restored
+from hlokit.errors import HlokitError
+from hlokit.interpreter.checks import device_counts
+from hlokit.tools.files import content_of, loaded, snapshot_in
+from hlokit.tools.inputs import arguments_for
+from hlokit.tools.job import path_of
+from hlokit.tools.status import BAD, DONE, message_of
+
+
+def debug(
+    file: Path,
+    *,
+    input: Path | None = None,
+    random: int | None = None,
+    seed: int = 0,
+    replicas: int | None = None,
+    partitions: int | None = None,
+    memory: int | None = None,
+    command: list[str] | None = None,
+    plain: bool = False,
+) -> int:
+    """Runs a program step by step on the interpreter, forwards and backwards, with its values to be looked at.
+
+    In a terminal it is a screen of the program, the values and a line for commands; otherwise, and with --plain, a
+    command a line is read from the standard input. `help` lists the commands.
+
+        hlokit debug step.hlo --random 0 --command "run nan" --command "from log.3" --command quit
+
+    Parameters
+    ----------
+    file:
+        a program in any kind of file that hlokit reads, or a session that the command `save` wrote.
+    input:
+        an .npz with the arguments, by the names of the parameters or as arr_0, arr_1, ...; for several devices with
+        {device} in the name.
+    random:
+        a seed for random arguments.
+    seed:
+        the seed of the program's own random numbers.
+    replicas:
+        the number of replicas; by default as the program says.
+    partitions:
+        the number of partitions; by default as the program says.
+    memory:
+        MB that saved states may keep alive; by default a quarter of the machine's.
+    command:
+        a command to begin with; may be given several times. An error of one ends the session, with status 2.
+    plain:
+        lines instead of a screen.
+    """
+    session = _session(file, input, random, seed, replicas, partitions, memory)
+    lines = command or []
+    if plain or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return _plain(session, lines)
+    try:
+        from hlokit.debugger.terminal import Screen
+    except ImportError:
+        print("for the full screen: pip install 'hlokit[view]'", file=sys.stderr)
+        return _plain(session, lines)
+    Screen(session, lines).run()
+    return DONE
+
+
+def _session(
+    file: Path,
+    input: Path | None,
+    random: int | None,
+    seed: int,
+    replicas: int | None,
+    partitions: int | None,
+    memory: int | None,
+) -> Session:
+    content = content_of(file)
+    if is_session(content):
+        try:
+            debugger, watched = restored(content)
+        except HlokitError as error:
+            error.file = str(file)
+            raise
+        session = Session(debugger)
+        session.watched = watched
+        return session
+    snapshot = snapshot_in(file)
+    module = snapshot.module if snapshot is not None else loaded(file)
+    counts = device_counts(module, replicas, partitions)
+    count = counts[0] * counts[1]
+    given = (
+        snapshot.arguments
+        if snapshot is not None
+        else [arguments_for(module, None if input is None else path_of(input, d), random, d) for d in range(count)]
+    )
+    limit = None if memory is None else memory << 20
+    arguments = given if count > 1 else given[0]
+    return Session(Debugger(module, arguments, seed=seed, replicas=counts[0], partitions=counts[1], memory_limit=limit))
+
+
+def _plain(session: Session, lines: list[str]) -> int:
+    """A command a line: those given, then standard input's; an error of one of those given ends it."""
+    interactive = sys.stdin.isatty()
+    print(place_text(session.debugger))
+    for line in lines:
+        text = session.execute(line)
+        print(*([text] if text else []), sep="\n", end="\n" if text else "")
+        if session.is_over:
+            return DONE
+    failed = False
+    while not session.is_over:
+        if interactive:
+            print("(hlokit) ", end="", flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            break
+        try:
+            text = session.execute(line)
+        except HlokitError as error:
+            failed = True
+            text = f"error: {message_of(error)}"
+        if text:
+            print(text)
+    return BAD if failed and not interactive else DONE
