@@ -25,8 +25,8 @@ from hlokit import rules
 from hlokit.builder.documentation import entries, split
 from hlokit.cpu import compiler as _compiler  # noqa: F401  # fills KERNELS
 from hlokit.cpu.kernels.routine import KERNELS
-from hlokit.hlo.op import OPS, Op
 from hlokit.debugger.debugger import Debugger
+from hlokit.hlo.op import OPS, Op
 from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.executable import Executable
 from hlokit.stablehlo.mapping import CHLO, OTHERS, STABLEHLO

@@ -14,10 +14,10 @@ import pytest
 
 import hlokit as hk
 from hlokit.builder.documentation import SECTIONS, entries, split
+from hlokit.debugger.debugger import Debugger
 from hlokit.interop import jax as jax_interface
 from hlokit.ops.custom_targets import registry
 from hlokit.rules import LABEL, rules
-from hlokit.debugger.debugger import Debugger
 from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.executable import Executable
 

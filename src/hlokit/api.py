@@ -326,8 +326,8 @@ def debug(
     >>> d = hk.debug(module, [0.5, 1.0])
     >>> print(d.run("nan"))
     1 NaN in %z, none in its operands
-    >>> d.operands("z")
-    [(<y: f32[2] log>, array([-0.6931472,  0.       ], dtype=float32))]
+    >>> d.back().kind, d.operands("z")
+    ('step', [(<y: f32[2] log>, array([-0.6931472,  0.       ], dtype=float32))])
     """
     from hlokit.debugger.debugger import Debugger
 

@@ -1,4 +1,4 @@
-"""Going to and fro in a run changes nothing: every time has the same place and the same values, however it is reached."""
+"""Going back and forth in a run changes nothing: every time has the same place and the same values, however it is reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.golden.programs import BUNDLED, program_names, read_program
 def same(a: Any, b: Any) -> bool:
     """Equal to the bit, tuples and tokens too."""
     if isinstance(a, tuple):
-        parts: tuple[Any, ...] = a
+        parts: Any = a
         return len(parts) == len(b) and all(map(same, parts, b))
     return a is b if a is None else a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
