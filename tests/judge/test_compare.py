@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.judge.engines.engine import CommandEngine
-from hlokit.passes.pipeline import PASSES
+from hlokit.judge.engines.engine import CommandEngine, WorkerEngine
 from hlokit.tools.main import main
 
 TEXT = """HloModule m
@@ -75,26 +74,51 @@ def test_rounding_is_allowed_and_more_is_not(tmp_path: Path) -> None:
             assert found.verdict == verdict
 
 
-def test_the_guilty_pass_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hlokit.judge.compare.comparing import _Judge
-    from hlokit.judge.engines.outcome import Outcome
+def faulty(folder: Path, engine: str, file: str, old: str, new: str) -> WorkerEngine:
+    """An engine of hlokit where a file has another text."""
+    source = (Path(hk.__file__).parent / file).read_text()
+    assert source.count(old) == 1
+    module = "hlokit." + file.removesuffix(".py").replace("/", ".")
+    (folder / "fault.json").write_text(json.dumps({"module": module, "source": source.replace(old, new)}))
+    command = [sys.executable, "-m", "tests.judge.faulty", str(folder / "fault.json"), engine]
+    return WorkerEngine(engine, command, 10.0, 0)
 
-    def spoil(self: hk.Pass, module: hk.HloModule) -> bool:
-        entry = module.entry
-        entry.set_root(entry.add(hk.OPS["negate"](), [entry.root]))
-        return True
 
-    module = hk.parse(TEXT)
-    monkeypatch.setattr(PASSES["cse"], "run", spoil)
+DOUBLED = "result = (tail * square).fma(r, r)", "result = (tail * square).fma(r, r + r)"
 
-    class Wrong(CommandEngine):
-        def run(self, module: hk.HloModule, arguments: object) -> Outcome:
-            return Outcome("ok", (-hk.evaluate(module, X),))
+SORTED = """HloModule m
+less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT l = pred[] compare(a, b), direction=LT }
+ENTRY e {
+  x = f32[9] parameter(0)
+  y = f32[9] add(x, x)
+  s = f32[9] sort(y), dimensions={0}, to_apply=less
+  ROOT z = f32[9] sine(s)
+}"""
 
-    with Wrong("true") as engine:
-        engine.name = "passes"
-        found = _Judge(module, [X], hk.evaluate(module, X), True).of(engine)
-    assert (found.verdict, found.guilty) == ("wrong", "cse")
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    def run(self, module: HloModule) -> bool:\n", "    def run(self, module):\n        1 / 0\n"),
+        ("    def run(self, module: HloModule) -> bool:\n", "    def run(self, module):\n        while True: pass\n"),
+        (
+            "    def run(self, module: HloModule) -> bool:\n",
+            "    def run(self, module):\n        e = module.entry; e.set_root(e.root.operands[0]); return True\n",
+        ),
+    ],
+    ids=["raises", "hangs", "changes the result"],
+)
+def test_the_guilty_pass_is_named(tmp_path: Path, old: str, new: str) -> None:
+    with faulty(tmp_path, "passes", "passes/cse.py", old, new) as engine:
+        engine.seconds = 4.0
+        (found,) = hk.compare_engines(hk.parse(SORTED), np.arange(9, dtype=np.float32), engines=[engine]).judgements
+    assert (found.is_finding, found.guilty) == (True, "cse")
+
+
+def test_the_guilty_kernel_is_named(tmp_path: Path) -> None:
+    with faulty(tmp_path, "compiled-1", "cpu/math/functions.py", *DOUBLED) as engine:
+        (found,) = hk.compare_engines(hk.parse(SORTED), np.arange(9, dtype=np.float32), engines=[engine]).judgements
+    assert (found.verdict, found.kernel) == ("wrong", ("z",))
 
 
 def test_crashes_and_hangs_are_findings(tmp_path: Path) -> None:

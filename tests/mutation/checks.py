@@ -25,7 +25,7 @@ def switched_off(source: Path, wanted: set[str]) -> Iterator[tuple[str, str, Mut
             for label, condition, value in _checks(node):
                 if wanted and label not in wanted:
                     continue
-                start, end = _offset(lines, condition), _offset(lines, condition, end=True)
+                start, end = offset(lines, condition), offset(lines, condition, end=True)
                 yield label, f"{name}:{condition.lineno}", Mutant(name, text, text[:start] + value + text[end:])
 
 
@@ -48,7 +48,8 @@ def _labels(arguments: list[ast.expr]) -> list[str]:
     return sorted({label for text in texts for label in LABEL.findall(text)})
 
 
-def _offset(lines: list[str], node: ast.expr, end: bool = False) -> int:
+def offset(lines: list[str], node: ast.expr, end: bool = False) -> int:
+    """The place of a node's start, or end, in the text."""
     line, column = (node.end_lineno, node.end_col_offset) if end else (node.lineno, node.col_offset)
     assert line is not None and column is not None
     return sum(map(len, lines[: line - 1])) + len(lines[line - 1].encode()[:column].decode())

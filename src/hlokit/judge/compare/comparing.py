@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ from hlokit.judge.closeness.equality import differs, leaves
 from hlokit.judge.closeness.spread import near
 from hlokit.judge.engines.engine import Engine, engine_of
 from hlokit.judge.engines.outcome import Outcome
-from hlokit.passes.pipeline import DEFAULT, optimize
+from hlokit.judge.extract import extracted
 from hlokit.rules import rules, selected
 
 Verdict = Literal["equal", "allowed", "wrong", "undecided", "failed", "unsupported"]
@@ -30,6 +30,7 @@ Verdict = Literal["equal", "allowed", "wrong", "undecided", "failed", "unsupport
 EXACT = ("passes", "strict")
 """Engines that promise the reference's bits."""
 _HIDDEN = ("parameter", "constant")
+_PLAIN = (*_HIDDEN, "tuple", "get-tuple-element")
 _RULES = 3
 """Rules that a judgement names."""
 
@@ -42,9 +43,10 @@ class Judgement:
                  change them; "wrong"; "undecided": the whole is further off than rounding makes likely, and each
                  instruction by itself is right; "failed": an error, a crash, or no result in time; "unsupported"
     message      where it differs, or what the engine said
-    instruction  the first instruction whose value is wrong for the operands that it had there, if one was found
+    instruction  the first instruction whose value is wrong for the operands that it had there, or that fails by itself
     rules        labels of the rules that say what its value is
-    guilty       the pass after which the result is another, of the engine "passes"
+    guilty       the pass after which the result is another, of hlokit's engines
+    kernel       the instructions that the first wrong kernel computes, of hlokit's machine code
     """
 
     engine: str
@@ -54,6 +56,7 @@ class Judgement:
     instruction: str = ""
     rules: tuple[str, ...] = ()
     guilty: str = ""
+    kernel: tuple[str, ...] = ()
 
     @property
     def is_finding(self) -> bool:
@@ -66,6 +69,8 @@ class Judgement:
             lines.append(f"  first wrong value: {self.instruction}")
         if self.guilty:
             lines.append(f"  made by the pass {self.guilty}")
+        if self.kernel:
+            lines.append(f"  made by the kernel of {', '.join(self.kernel)}")
         lines += [f"  {label}: {rules()[label].text}" for label in self.rules]
         return "\n".join(lines)
 
@@ -95,6 +100,7 @@ class Comparison:
             {
                 "engine": j.engine, "verdict": j.verdict, "message": j.message, "seconds": round(j.outcome.seconds, 4),
                 "instruction": j.instruction, "rules": list(j.rules), "pass": j.guilty,
+                "kernel": list(j.kernel),
             }
             for j in self.judgements
         ]  # fmt: skip
@@ -129,21 +135,39 @@ class _Judge:
 
     def of(self, engine: Engine) -> Judgement:
         outcome = engine.run(self.module, self.arguments)
+        if outcome.status == "unsupported":
+            return Judgement(engine.name, outcome, "unsupported", str(outcome))
         if outcome.status != "ok":
-            verdict: Verdict = "unsupported" if outcome.status == "unsupported" else "failed"
-            return Judgement(engine.name, outcome, verdict, str(outcome))
+            return self._traced(engine, Judgement(engine.name, outcome, "failed", str(outcome)))
         found = _found(outcome.leaves, self.expected)
         if found is None:
             return Judgement(engine.name, outcome, "equal")
-        if engine.name not in EXACT and self._is_near(outcome):
+        exact = engine.name.partition("@")[0] in EXACT
+        if not exact and self._is_near(outcome):
             return Judgement(engine.name, outcome, "allowed", f"{found}: no more than rounding may change it")
-        guilty = self._guilty_pass() if engine.name == "passes" and self.bisect else ""
-        instruction, what = self._first_wrong(engine) if self.bisect and not guilty else (None, "")
-        if instruction is not None:
-            message = f"{found}; {what}"
-            return Judgement(engine.name, outcome, "wrong", message, str(instruction), _rules_of(instruction))
-        verdict = "wrong" if engine.name in EXACT else "undecided"
-        return Judgement(engine.name, outcome, verdict, found, guilty=guilty)
+        verdict: Verdict = "wrong" if exact else "undecided"
+        return self._traced(engine, Judgement(engine.name, outcome, verdict, found))
+
+    def _traced(self, engine: Engine, judgement: Judgement) -> Judgement:
+        """The judgement with what makes the result wrong: a pass, a kernel or an instruction."""
+        if not self.bisect:
+            return judgement
+        blame = engine.blame(self.module, self.arguments)
+        verdict: Verdict = judgement.verdict if judgement.verdict == "failed" else "wrong"
+        if blame is not None and blame.kind == "pass":
+            return replace(judgement, verdict=verdict, guilty=blame.name)
+        if judgement.verdict == "failed":
+            instruction, what = self._first_failing(engine), ""
+        else:
+            instruction, what = self._first_wrong(engine)
+        kernel = blame.instructions if blame is not None else ()
+        if instruction is None and not kernel:
+            return judgement
+        message = "; ".join(filter(None, (judgement.message, what or (blame.message if blame is not None else ""))))
+        judgement = replace(judgement, verdict=verdict, message=message, kernel=kernel)
+        if instruction is None:
+            return judgement
+        return replace(judgement, instruction=str(instruction), rules=_rules_of(instruction))
 
     def _is_near(self, outcome: Outcome) -> bool:
         arrays = leaves(self.expected)
@@ -176,19 +200,18 @@ class _Judge:
                     values[instruction] = given[instruction]
         return None, ""
 
-    def _guilty_pass(self) -> str:
-        """The first pass of the default pipeline after which the reference gives another result."""
-        found: list[str] = []
-
-        def observe(name: str, now: HloModule) -> None:
-            if not found and _found(tuple(leaves(evaluate(now, *self.arguments))), self.expected) is not None:
-                found.append(name)
-
-        try:
-            optimize(self.module, DEFAULT, observe=observe)
-        except HlokitError:
-            return ""
-        return found[0] if found else ""
+    def _first_failing(self, engine: Engine) -> Instruction | None:
+        """The first instruction of the entry that fails on the engine by itself, with the reference's operands."""
+        for instruction in self.module.entry.post_order():
+            if instruction.opcode in _PLAIN:
+                continue
+            try:
+                alone = extracted(self.module, instruction.name, arguments=self.arguments)
+            except HlokitError:
+                continue  # it does not stand alone
+            if engine.run(alone.module, alone.arguments or ()).status in ("error", "crash", "timeout"):
+                return instruction
+        return None
 
 
 def _found(ours: tuple[Any, ...], expected: Any) -> str | None:

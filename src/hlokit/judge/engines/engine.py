@@ -21,6 +21,7 @@ import numpy as np
 from hlokit.errors import ArgumentError, HlokitError
 from hlokit.files.arrays import arrays_in, npz_of, reinterpreted
 from hlokit.hlo.module import HloModule
+from hlokit.judge.engines.blame import Blame
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.proto.module import module_to_proto
 
@@ -47,10 +48,9 @@ class Engine:
 
     def run(self, module: HloModule, arguments: Sequence[Any]) -> Outcome:
         """The outcome of running the module's entry on these arguments."""
-        source, target, program = (self.folder / name for name in ("in.npz", "out.npz", "program.hlo.pb"))
+        target = self.folder / "out.npz"
         target.unlink(missing_ok=True)
-        program.write_bytes(module_to_proto(module))
-        source.write_bytes(npz_of(tuple(arguments), "in"))
+        program, source = self._files(module, arguments)
         start = time.monotonic()
         outcome = self._run(module, program, source, target)
         seconds = time.monotonic() - start
@@ -60,6 +60,17 @@ class Engine:
             return Outcome("ok", _leaves(module, target), "", seconds)
         except (OSError, HlokitError) as error:
             return Outcome("error", (), f"its result cannot be read: {error}", seconds)
+
+    def _files(self, module: HloModule, arguments: Sequence[Any]) -> tuple[Path, Path]:
+        """Where the program and its arguments lie."""
+        program, source = self.folder / "program.hlo.pb", self.folder / "in.npz"
+        program.write_bytes(module_to_proto(module))
+        source.write_bytes(npz_of(tuple(arguments), "in"))
+        return program, source
+
+    def blame(self, module: HloModule, arguments: Sequence[Any]) -> Blame | None:
+        """The pass or kernel that makes its result wrong; None if it is not found, or the engine is not of hlokit's."""
+        return None
 
     def _run(self, module: HloModule, program: Path, source: Path, target: Path) -> Outcome:
         raise NotImplementedError
@@ -84,14 +95,30 @@ class WorkerEngine(Engine):
         self.command, self.flags, self.shapes = list(command), flags, shapes
         self.child: subprocess.Popen[bytes] | None = None
 
+    def blame(self, module: HloModule, arguments: Sequence[Any]) -> Blame | None:
+        if self.name.partition("@")[0] not in OWN:
+            return None
+        program, source = self._files(module, arguments)
+        running = self.folder / "pass"
+        running.unlink(missing_ok=True)
+        outcome = self._asked(module, [str(program), str(source), str(running), "blame"])
+        if outcome.status == "ok":
+            found = json.loads(outcome.message)
+            return None if found is None else Blame(found[0], found[1], tuple(found[2]), found[3])
+        name = running.read_text() if running.exists() else ""
+        return Blame("pass", name, message=str(outcome)) if name else None
+
     def _run(self, module: HloModule, program: Path, source: Path, target: Path) -> Outcome:
+        return self._asked(module, [str(program), str(source), str(target), *([] if self.shapes else ["run"])])
+
+    def _asked(self, module: HloModule, job: list[Any]) -> Outcome:
+        """The answer of its process, which is started if there is none."""
         if self.child is None or self.child.poll() is not None:
             self.child = self._started()
             ready = self._answer(self.child, max(self.seconds, _START))
             if ready.status != "ok":
                 return ready
         child = self.child
-        job: list[Any] = [str(program), str(source), str(target)]
         if self.shapes:
             parameters = [p.shape for p in module.entry.parameters]
             if not all(s.is_array for s in parameters):
@@ -186,7 +213,7 @@ def _filled(word: str, places: dict[str, Path]) -> str:
 def engine_of(spec: str, seconds: float = 60.0, memory: int = 0) -> Engine:
     """The engine that a name stands for.
 
-    reference, passes, compiled, compiled-1, strict   hlokit's
+    reference, passes, compiled, compiled-1, strict   hlokit's; with @PYTHON that of another Python's hlokit
     jaxlib                          XLA's CPU client of this Python's jaxlib
     jaxlib@PYTHON                   of another Python's
     jaxlib:FLAGS, jaxlib@PYTHON:FLAGS   with these XLA_FLAGS
@@ -194,21 +221,26 @@ def engine_of(spec: str, seconds: float = 60.0, memory: int = 0) -> Engine:
 
     Raises ArgumentError for other names, and for a Python that is not there.
     """
-    if spec in OWN:
-        command = [sys.executable, "-m", "hlokit.judge.engines.worker", spec]
-        return WorkerEngine(spec, command, seconds, memory)
     head, _, flags = spec.partition(":")
     kind, _, python = head.partition("@")
+    if kind in OWN and not flags:
+        command = [_python(spec, python), "-m", "hlokit.judge.engines.worker", kind]
+        return WorkerEngine(spec, command, seconds, memory)
     platform = "cpu" if kind == "jaxlib" else kind.removeprefix("pjrt/") if kind.startswith("pjrt/") else ""
     if not platform:
         raise ArgumentError(
             f"there is no engine {spec!r}: choose of {', '.join(OWN)}, jaxlib[@PYTHON][:FLAGS], pjrt/NAME[@PYTHON]"
         )
+    worker = Path(__file__).with_name("jaxlib_worker.py")
+    return WorkerEngine(spec, [_python(spec, python), str(worker), platform], seconds, memory, flags, shapes=True)
+
+
+def _python(spec: str, python: str) -> str:
+    """The Python of an engine; ArgumentError if it is not there."""
     python = python or sys.executable
     if shutil.which(python) is None:
         raise ArgumentError(f"engine {spec}: there is no Python {python}")
-    worker = Path(__file__).with_name("jaxlib_worker.py")
-    return WorkerEngine(spec, [python, str(worker), platform], seconds, memory, flags, shapes=True)
+    return python
 
 
 def _leaves(module: HloModule, target: Path) -> tuple[np.ndarray[Any, Any], ...]:

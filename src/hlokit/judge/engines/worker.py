@@ -1,7 +1,8 @@
 """A process that runs programs on hlokit, for whoever started it: a line of JSON in, a line out, for each.
 
 python -m hlokit.judge.engines.worker ENGINE MEMORY: the engine's name, and the bytes of address space that it may take
-(0: any). The first line out says that it is ready.
+(0: any). The first line out says that it is ready. A job whose last word is "blame" asks for what makes the result
+wrong: the message is then a JSON list of the fields of Blame, or null, and the file named in it has the pass that runs.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from hlokit.devices.evaluate import evaluate
-from hlokit.errors import HlokitError, UnsupportedError
+from hlokit.errors import UnsupportedError
 from hlokit.files.arrays import arguments_from_arrays, arrays_in, npz_of
 from hlokit.files.reading import module_of_bytes
 from hlokit.hlo.module import HloModule
+from hlokit.judge.engines.blame import blame
 from hlokit.passes.pipeline import optimize
 
 
@@ -43,7 +45,7 @@ RUNNERS: dict[str, Callable[..., Any]] = {
 
 
 def main() -> None:
-    """Answers ["ok" | "error" | "unsupported", message] for each [program, arguments, place of the result]."""
+    """Answers ["ok" | "error" | "unsupported", message] for each [program, arguments, place of the result, task]."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a program prints is no answer
     run, memory = RUNNERS[sys.argv[1]], int(sys.argv[2])
@@ -53,15 +55,18 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     print(json.dumps(["ok", ""]), file=answers, flush=True)
     for line in sys.stdin:
-        program, arguments, target = map(Path, json.loads(line))
+        program, arguments, target, task = json.loads(line)
         try:
-            module = module_of_bytes(program.read_bytes())
-            given = arguments_from_arrays(module, arrays_in(arguments.read_bytes()))
-            target.write_bytes(npz_of(run(module, *given)))
+            module = module_of_bytes(Path(program).read_bytes())
+            given = arguments_from_arrays(module, arrays_in(Path(arguments).read_bytes()))
             answer = ["ok", ""]
+            if task == "run":
+                Path(target).write_bytes(npz_of(run(module, *given)))
+            else:
+                answer[1] = json.dumps(blame(sys.argv[1], module, given, Path(target).write_text))
         except UnsupportedError as error:
             answer = ["unsupported", str(error)]
-        except (HlokitError, MemoryError, OSError) as error:
+        except Exception as error:  # whatever an engine raises is its answer
             answer = ["error", f"{type(error).__name__}: {error}"]
         print(json.dumps(answer), file=answers, flush=True)
 

@@ -1,0 +1,24 @@
+"""The edits that put faults into code."""
+
+import ast
+from pathlib import Path
+
+import hlokit as hk
+from tests.judge.edits_of_code import edits
+
+SOURCE = Path(hk.__file__).parent
+
+
+def test_edits_are_code_that_differs() -> None:
+    found = list(edits(SOURCE, ("passes/cse.py", "ops/functions.py")))
+    assert {e.mutant.file for e in found} == {"passes/cse.py", "ops/functions.py"}
+    assert {(e.old, e.new) for e in found} >= {("+", "-"), ("not ", ""), ("and", "or"), ("==", "!=")}
+    for edit in found:
+        assert ast.dump(ast.parse(edit.mutant.new)) != ast.dump(ast.parse(edit.mutant.old)), edit.where
+
+
+def test_the_line_of_an_edit_is_the_one_that_changes() -> None:
+    for edit in edits(SOURCE, ("passes/cse.py",)):
+        pairs = zip(edit.mutant.old.splitlines(), edit.mutant.new.splitlines(), strict=True)
+        changed = [number for number, (a, b) in enumerate(pairs, 1) if a != b]
+        assert all(edit.first <= number <= edit.last for number in changed)
