@@ -320,7 +320,7 @@ def main(words: Sequence[str] | None = None) -> int:
     given = parser.parse_args(words)
     given.out.mkdir(parents=True, exist_ok=True)
     log = given.out / "faults.jsonl"
-    records = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
     if not given.table:
         _run(given.out, log, records, given.count, [given.kind] if given.kind else list(FOLDERS))
     print(table(records))
@@ -348,7 +348,7 @@ def _run(out: Path, log: Path, records: list[dict[str, Any]], count: int, kinds:
                 continue
             record = judged(kind, edit, programs, out)
             records.append(record)
-            with log.open("a") as file:
+            with log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
             told = {k: v for k, v in record.items() if k not in ("reduced", "instruction", "message")}
             print(told if record["shown"] else f"{kind}: no program shows {edit.where}", flush=True)

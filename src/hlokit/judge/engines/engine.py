@@ -105,7 +105,7 @@ class WorkerEngine(Engine):
         if outcome.status == "ok":
             found = json.loads(outcome.message)
             return None if found is None else Blame(found[0], found[1], tuple(found[2]), found[3])
-        name = running.read_text() if running.exists() else ""
+        name = running.read_text(encoding="utf-8") if running.exists() else ""
         return Blame("pass", name, message=str(outcome)) if name else None
 
     def _run(self, module: HloModule, program: Path, source: Path, target: Path) -> Outcome:

@@ -63,7 +63,9 @@ def main() -> None:
             if task == "run":
                 Path(target).write_bytes(npz_of(run(module, *given)))
             else:
-                answer[1] = json.dumps(blame(sys.argv[1], module, given, Path(target).write_text))
+                answer[1] = json.dumps(
+                    blame(sys.argv[1], module, given, partial(Path(target).write_text, encoding="utf-8"))
+                )
         except UnsupportedError as error:
             answer = ["unsupported", str(error)]
         except Exception as error:  # whatever an engine raises is its answer
