@@ -12,7 +12,7 @@ from tests.mutation.mutants import Mutant
 
 _COMPARE = {
     "Lt": "<=", "LtE": "<", "Gt": ">=", "GtE": ">", "Eq": "!=", "NotEq": "==", "Is": "is not", "IsNot": "is",
-    "In": "not in", "NotIn": "in",
+    "In": "not in", "NotIn": "in",  # codespell:ignore
 }  # fmt: skip
 _BINARY = {
     "Add": "-",
@@ -77,7 +77,8 @@ def _choices(node: ast.AST, lines: list[str], text: str, parents: dict[int, ast.
         new = "or" if isinstance(node.op, ast.And) else "and"
         yield _between(node.values[0], node.values[1], lines, text, new)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield offset(lines, node), offset(lines, node.operand), ""
+        start = offset(lines, node)
+        yield start, start + len("not"), ""
     elif isinstance(node, ast.Constant) and not isinstance(parents.get(id(node)), ast.JoinedStr):
         if isinstance(node.value, bool):
             yield offset(lines, node), offset(lines, node, end=True), str(not node.value)

@@ -37,9 +37,9 @@ from hlokit.errors import HlokitError
 from hlokit.hlo.instruction import Instruction
 from hlokit.interpreter import evaluate as interpreter
 from hlokit.interpreter.process import Process
-from hlokit.judge.closeness.equality import differs, is_floating, is_nan, leaves
-from hlokit.judge.closeness.spread import near
-from hlokit.judge.compare.comparing import Judgement, compare_engines
+from hlokit.judge.closeness.equality import is_floating, is_nan, leaves
+from hlokit.judge.compare.comparing import Comparison, Judgement, compare_engines
+from hlokit.judge.compare.least import least
 from hlokit.judge.engines.engine import Engine, WorkerEngine
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.judge.extract import extracted
@@ -216,14 +216,15 @@ def judged(kind: str, edit: Edit, programs: Sequence[Program], folder: Path) -> 
         else:
             return {**record, "shown": False}
         start = time.monotonic()
-        (judgement,) = compare_engines(program.module, program.inputs, [engine]).judgements
+        comparison = compare_engines(program.module, program.inputs, [engine])
+        (judgement,) = comparison.judgements
         record |= {
             "shown": True, "program": program.name, "status": outcome.status, "verdict": judgement.verdict,
             "guilty": judgement.guilty, "kernel": list(judgement.kernel), "instruction": judgement.instruction[:200],
             "message": judgement.message[:200], "judged": round(time.monotonic() - start, 1),
         }  # fmt: skip
         record["right"] = judgement.is_finding and _is_right(kind, edit, program, judgement, path)
-        return record | _reduced(kind, engine, program, outcome)
+        return record | _reduced(comparison, engine)
 
 
 def _is_right(kind: str, edit: Edit, program: Program, judgement: Judgement, path: Path) -> bool:
@@ -251,31 +252,18 @@ def _digests(path: Path, module: hk.HloModule) -> list[list[str]]:
     return json.loads(done.stdout)
 
 
-def _reduced(kind: str, engine: Engine, program: Program, outcome: Outcome) -> dict[str, Any]:
+def _reduced(comparison: Comparison, engine: Engine) -> dict[str, Any]:
+    """How far the program goes down while it shows the finding."""
+    (judgement,) = comparison.judgements
     engine.seconds = 5.0
-
-    def is_bad(module: hk.HloModule, *given: Any) -> bool:
-        found = engine.run(module, given)
-        if outcome.status != "ok":
-            return found.status == outcome.status
-        if found.status != "ok":
-            return False
-        try:
-            right = hk.evaluate(module, *given, memory_limit=MEMORY)
-            if differs(found.leaves, tuple(leaves(right))) is None:
-                return False
-            return kind != "kernel" or near(found.leaves, tuple(leaves(right)), module, given, 0) is not None
-        except (HlokitError, ValueError):
-            return False
-
     start = time.monotonic()
     try:
-        found = hk.reduce_module(program.module, is_bad, program.inputs, time_limit=_LIMIT)
+        found = least(comparison, judgement, engine, _LIMIT)
     except HlokitError as error:
-        return {"size": 0, "reduced": str(error)}
+        return {"size": 0, "seconds": 0.0, "reduced": str(error)}
     size = sum(len(c) for c in found.module.all_computations)
     return {
-        "from": sum(len(c) for c in program.module.all_computations), "size": size, "tries": found.tries,
+        "from": sum(len(c) for c in comparison.module.all_computations), "size": size, "tries": found.tries,
         "seconds": round(time.monotonic() - start, 1), "reduced": found.module.to_text("short_parsable")[:2000],
     }  # fmt: skip
 

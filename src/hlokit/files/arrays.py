@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any, TypeAlias
 from zipfile import BadZipFile
@@ -30,10 +30,28 @@ def arrays_in(content: bytes) -> dict[str, _Array]:
 
 
 def arguments_from_arrays(module: HloModule, arrays: Mapping[str, _Array]) -> list[Any]:
-    """One argument per leaf of the parameters, found by name or number. ArgumentError if one is missing."""
+    """One argument for each parameter, found by name or number; those of parameters that are tuples by the numbers that
+    leaves have among all. ArgumentError if one is missing."""
     parameters = module.entry.parameters
+    if any(p.shape.is_tuple for p in parameters):
+        shapes = [leaf for p in parameters for leaf in p.shape.leaves()]
+        numbers = [k for k, shape in enumerate(shapes) if shape.is_array]
+        stem = "arr_" if "arr_0" in arrays else "in"
+        missing = [f"{stem}{k}" for k in numbers if f"{stem}{k}" not in arrays]
+        if missing:
+            raise ArgumentError(f"it lacks {', '.join(missing)}")
+        given = iter([arrays[f"{stem}{k}"] if k in numbers else None for k in range(len(shapes))])
+        return [_value(given, p.shape) for p in parameters]
     found = named_arrays(arrays, [p.name for p in parameters])
     return [reinterpreted(array, p.shape) for array, p in zip(found, parameters, strict=True)]
+
+
+def _value(leaves: Iterator[_Array | None], shape: Shape) -> Any:
+    """The value of a shape whose leaves come next."""
+    if shape.is_tuple:
+        return tuple([_value(leaves, element) for element in shape.elements])
+    leaf = next(leaves)
+    return None if leaf is None else reinterpreted(leaf, shape)
 
 
 def named_arrays(arrays: Mapping[str, _Array], names: Sequence[str]) -> list[_Array]:

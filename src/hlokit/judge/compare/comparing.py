@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from hlokit.devices.evaluate import evaluate
 from hlokit.errors import ArgumentError, HlokitError
+from hlokit.files.arrays import arguments_from_arrays, arrays_in
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.hlo.op import OPS
@@ -20,10 +23,13 @@ from hlokit.interpreter.process import Process
 from hlokit.judge.closeness.bounds import computed_by, difference
 from hlokit.judge.closeness.equality import differs, leaves
 from hlokit.judge.closeness.spread import near
+from hlokit.judge.engines.blame import Blame
 from hlokit.judge.engines.engine import Engine, engine_of
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.judge.extract import extracted
+from hlokit.judge.reduce.case import Case
 from hlokit.rules import rules, selected
+from hlokit.text.parser import parse_hlo
 
 Verdict = Literal["equal", "allowed", "wrong", "undecided", "failed", "unsupported"]
 
@@ -47,6 +53,7 @@ class Judgement:
     rules        labels of the rules that say what its value is
     guilty       the pass after which the result is another, of hlokit's engines
     kernel       the instructions that the first wrong kernel computes, of hlokit's machine code
+    part         that kernel as a program, with its operands
     """
 
     engine: str
@@ -57,6 +64,7 @@ class Judgement:
     rules: tuple[str, ...] = ()
     guilty: str = ""
     kernel: tuple[str, ...] = ()
+    part: Case | None = None
 
     @property
     def is_finding(self) -> bool:
@@ -157,17 +165,18 @@ class _Judge:
         if blame is not None and blame.kind == "pass":
             return replace(judgement, verdict=verdict, guilty=blame.name)
         if judgement.verdict == "failed":
-            instruction, what = self._first_failing(engine), ""
+            instruction, what = self._first_failing(engine, kind_of(str(judgement.outcome))), ""
         else:
             instruction, what = self._first_wrong(engine)
         kernel = blame.instructions if blame is not None else ()
         if instruction is None and not kernel:
             return judgement
         message = "; ".join(filter(None, (judgement.message, what or (blame.message if blame is not None else ""))))
-        judgement = replace(judgement, verdict=verdict, message=message, kernel=kernel)
+        part = None if blame is None else _part(blame)
+        judgement = replace(judgement, verdict=verdict, message=message, kernel=kernel, part=part)
         if instruction is None:
             return judgement
-        return replace(judgement, instruction=str(instruction), rules=_rules_of(instruction))
+        return replace(judgement, instruction=str(computed_by(instruction)), rules=_rules_of(instruction))
 
     def _is_near(self, outcome: Outcome) -> bool:
         arrays = leaves(self.expected)
@@ -200,8 +209,8 @@ class _Judge:
                     values[instruction] = given[instruction]
         return None, ""
 
-    def _first_failing(self, engine: Engine) -> Instruction | None:
-        """The first instruction of the entry that fails on the engine by itself, with the reference's operands."""
+    def _first_failing(self, engine: Engine, failure: str) -> Instruction | None:
+        """The first instruction of the entry that fails alike by itself, with the operands of the reference."""
         for instruction in self.module.entry.post_order():
             if instruction.opcode in _PLAIN:
                 continue
@@ -209,9 +218,22 @@ class _Judge:
                 alone = extracted(self.module, instruction.name, arguments=self.arguments)
             except HlokitError:
                 continue  # it does not stand alone
-            if engine.run(alone.module, alone.arguments or ()).status in ("error", "crash", "timeout"):
+            if kind_of(str(engine.run(alone.module, alone.arguments or ()))) == failure:
                 return instruction
         return None
+
+
+def kind_of(message: str) -> str:
+    """A message without its names and numbers: the same for the same fault of other programs."""
+    return re.sub(r"[\w\-.%]*\d[\w\-.]*", "N", message.partition("\n")[0])[:200]
+
+
+def _part(blame: Blame) -> Case | None:
+    """The kernel that was found, as a program."""
+    if not blame.program:
+        return None
+    module = parse_hlo(blame.program)
+    return Case(module, arguments_from_arrays(module, arrays_in(Path(blame.operands).read_bytes())))
 
 
 def _found(ours: tuple[Any, ...], expected: Any) -> str | None:

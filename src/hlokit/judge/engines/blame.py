@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from hlokit.devices.evaluate import evaluate
@@ -21,21 +21,26 @@ class Blame(NamedTuple):
     name          the pass's; the instruction whose value the kernel gets wrong
     instructions  those that the kernel computes
     message       what is wrong
+    program       the kernel's instructions as HLO text, whose arguments are its operands
+    operands      the name of an .npz with these
     """
 
     kind: Literal["pass", "kernel"]
     name: str
     instructions: tuple[str, ...] = ()
     message: str = ""
+    program: str = ""
+    operands: str = ""
 
 
 def blame(
-    engine: str, module: HloModule, arguments: Sequence[Any], begin: Callable[[str], Any] = lambda name: None
+    engine: str, module: HloModule, arguments: Sequence[Any], folder: Path, begin: Callable[[str], Any]
 ) -> Blame | None:
     """The first pass after which the reference gives another result (or which fails); else the first kernel that gives
     another than the interpreter for the operands in memory. None if there is neither.
 
     engine   "passes", "compiled", "compiled-1" or "strict"
+    folder   where the operands of a kernel are written
     begin    is told the name of each pass before it runs, and "" when all are done: whoever waits for a process that
              ends or hangs then knows where
     """
@@ -47,7 +52,7 @@ def blame(
 
     strict = engine == "strict"
     found = _guilty_pass(module, arguments, EXACT if strict else PIPELINE, begin, exact=strict)
-    return found or _guilty_kernel(module, arguments, engine)
+    return found or _guilty_kernel(module, arguments, engine, folder)
 
 
 def _guilty_pass(
@@ -87,16 +92,18 @@ def _difference(found: list[Any], expected: list[Any]) -> str | None:
     return differs(tuple(found), tuple(expected))
 
 
-def _guilty_kernel(module: HloModule, arguments: Sequence[Any], engine: str) -> Blame | None:
+def _guilty_kernel(module: HloModule, arguments: Sequence[Any], engine: str, folder: Path) -> Blame | None:
     from hlokit.runtime.compile import compile_module
     from hlokit.runtime.shadow import shadowed
 
     options: dict[str, Any] = {"compiled-1": {"threads": 1}, "strict": {"strict": True}}.get(engine, {})
     try:
-        with tempfile.TemporaryDirectory(prefix="hlokit-shadow-") as folder:
-            shadowed(compile_module(module, **options), folder)(*arguments)
+        shadowed(compile_module(module, **options), folder)(*arguments)
     except ShadowMismatch as error:
-        return Blame("kernel", error.result, tuple(error.instructions), str(error).partition("\n")[0])
+        path = Path(str(error.reproducer))
+        text, operands = path.read_text(encoding="utf-8"), str(path.with_suffix(".npz"))
+        what = str(error).partition("\n")[0]
+        return Blame("kernel", error.result, tuple(error.instructions), what, text, operands)
     except HlokitError:
         return None
     return None

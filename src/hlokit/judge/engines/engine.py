@@ -101,10 +101,10 @@ class WorkerEngine(Engine):
         program, source = self._files(module, arguments)
         running = self.folder / "pass"
         running.unlink(missing_ok=True)
-        outcome = self._asked(module, [str(program), str(source), str(running), "blame"])
+        outcome = self._asked(module, [str(program), str(source), str(self.folder), "blame"])
         if outcome.status == "ok":
             found = json.loads(outcome.message)
-            return None if found is None else Blame(found[0], found[1], tuple(found[2]), found[3])
+            return None if found is None else Blame(found[0], found[1], tuple(found[2]), *found[3:])
         name = running.read_text(encoding="utf-8") if running.exists() else ""
         return Blame("pass", name, message=str(outcome)) if name else None
 

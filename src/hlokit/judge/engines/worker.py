@@ -2,7 +2,8 @@
 
 python -m hlokit.judge.engines.worker ENGINE MEMORY: the engine's name, and the bytes of address space that it may take
 (0: any). The first line out says that it is ready. A job whose last word is "blame" asks for what makes the result
-wrong: the message is then a JSON list of the fields of Blame, or null, and the file named in it has the pass that runs.
+wrong: the message is then a JSON list of the fields of Blame, or null; the place is a folder, whose file `pass` has the
+pass that runs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from hlokit.errors import UnsupportedError
 from hlokit.files.arrays import arguments_from_arrays, arrays_in, npz_of
 from hlokit.files.reading import module_of_bytes
 from hlokit.hlo.module import HloModule
-from hlokit.judge.engines.blame import blame
+from hlokit.judge.engines.blame import Blame, blame
 from hlokit.passes.pipeline import optimize
 
 
@@ -44,6 +45,10 @@ RUNNERS: dict[str, Callable[..., Any]] = {
 """hlokit's engines by name."""
 
 
+def _blame(engine: str, module: HloModule, arguments: list[Any], folder: Path) -> Blame | None:
+    return blame(engine, module, arguments, folder, partial((folder / "pass").write_text, encoding="utf-8"))
+
+
 def main() -> None:
     """Answers ["ok" | "error" | "unsupported", message] for each [program, arguments, place of the result, task]."""
     answers = os.fdopen(os.dup(1), "w")
@@ -63,9 +68,7 @@ def main() -> None:
             if task == "run":
                 Path(target).write_bytes(npz_of(run(module, *given)))
             else:
-                answer[1] = json.dumps(
-                    blame(sys.argv[1], module, given, partial(Path(target).write_text, encoding="utf-8"))
-                )
+                answer[1] = json.dumps(_blame(sys.argv[1], module, given, Path(target)))
         except UnsupportedError as error:
             answer = ["unsupported", str(error)]
         except Exception as error:  # whatever an engine raises is its answer

@@ -1,0 +1,70 @@
+"""The least program that shows what was found: a reduction that begins with the kernel or instruction that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hlokit.devices.evaluate import evaluate
+from hlokit.errors import HlokitError
+from hlokit.hlo.module import HloModule
+from hlokit.judge.closeness.equality import differs, leaves
+from hlokit.judge.closeness.spread import near
+from hlokit.judge.compare.comparing import EXACT, Comparison, Judgement, kind_of
+from hlokit.judge.engines.engine import Engine
+from hlokit.judge.extract import extracted
+from hlokit.judge.reduce.case import Case
+from hlokit.judge.reduce.search import Reduction, reduce_module
+
+_MEMORY = 1 << 30
+"""Bytes that the reference may take for an array of a program that is tried."""
+
+
+class Shows:
+    """Whether an engine shows a finding on a program: it fails with the same message but for names and numbers, or its
+    result differs from the reference's by more than it may."""
+
+    def __init__(self, judgement: Judgement, engine: Engine) -> None:
+        self.engine = engine
+        self.failure = "" if judgement.outcome.status == "ok" else kind_of(str(judgement.outcome))
+        self.exact = engine.name.partition("@")[0] in EXACT
+
+    def __call__(self, module: HloModule, *arguments: Any) -> bool:
+        outcome = self.engine.run(module, arguments)
+        if outcome.status != "ok":
+            return kind_of(str(outcome)) == self.failure
+        if self.failure:
+            return False
+        try:
+            expected = tuple(leaves(evaluate(module, *arguments, memory_limit=_MEMORY)))
+            if len(expected) != len(outcome.leaves) or differs(outcome.leaves, expected) is None:
+                return False
+            return self.exact or near(outcome.leaves, expected, module, arguments, 0) is not None
+        except HlokitError:
+            return False
+
+
+def least(comparison: Comparison, judgement: Judgement, engine: Engine, time_limit: float | None = None) -> Reduction:
+    """The least program found that shows a finding of a comparison on the engine.
+
+    Begins with the kernel or the instruction that the judgement names, if it shows the fault by itself.
+
+    Raises ArgumentError if the program does not show it again.
+    """
+    shows = Shows(judgement, engine)
+    for case in _parts(comparison, judgement):
+        if shows(case.module, *(case.arguments or ())):
+            return reduce_module(case.module, shows, case.arguments, time_limit)
+    return reduce_module(comparison.module, shows, comparison.arguments, time_limit)
+
+
+def _parts(comparison: Comparison, judgement: Judgement) -> Iterator[Case]:
+    """What the judgement names, as programs of their own."""
+    if judgement.part is not None:
+        yield judgement.part
+    name = judgement.instruction.removeprefix("ROOT ").partition(" ")[0]
+    if name:
+        try:
+            yield extracted(comparison.module, name, arguments=comparison.arguments)
+        except HlokitError:
+            return
