@@ -70,6 +70,49 @@ def test_code_of_another_machine_is_not_linked() -> None:
         jit.Library([jit.compile_object(TEXT, other)])
 
 
+_INTERRUPTED = """
+import signal, threading
+from hlokit.cpu.target import llvm_library
+from hlokit.cpu.jit import objects
+
+lib = llvm_library().ffi.lib
+
+class Interrupt(Exception):
+    pass
+
+def handle(*_):
+    raise Interrupt
+
+def others_call():
+    thread = threading.Thread(target=lib.LLVMPY_GetVersionInfo, daemon=True)
+    thread.start()
+    thread.join(60)
+    return not thread.is_alive()
+
+signal.signal(signal.SIGALRM, handle)
+for _ in range(300):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0003)
+        while True:
+            lib.LLVMPY_GetVersionInfo()
+    except Interrupt:
+        pass
+assert others_call(), "the lock was left taken"
+seen = []
+lib._lock.register(lambda: seen.append("taken"), lambda: seen.append("released"))
+lib.LLVMPY_GetVersionInfo()
+lib._lock.unregister(*lib._lock._cblist[0])
+lib.LLVMPY_GetVersionInfo()
+assert seen == ["taken", "released"]
+"""
+
+
+def test_an_interrupt_does_not_leave_the_lock_of_llvmlite_taken() -> None:
+    """Ctrl-C on the main thread made jaxlib's threads wait forever in their next compile."""
+    done = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_equal_texts_make_equal_objects():
     assert jit.compile_object(TEXT, host()) == jit.compile_object(TEXT, host())
 

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hlokit.cpu import llvm_lock
 from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.memory import require
 
@@ -217,12 +218,14 @@ def _host() -> Target:
     return chosen
 
 
+@cache
 def llvm_library() -> Any:
     """llvmlite.binding, which has no types. Raises OutOfMemoryError where the process may not have the memory."""
     if "llvmlite.binding" not in sys.modules:
         require(_LLVM_BYTES, "the library of LLVM")
     import llvmlite.binding
 
+    llvm_lock.replace(llvmlite.binding.ffi.lib)
     return llvmlite.binding
 
 

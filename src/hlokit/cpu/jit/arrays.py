@@ -92,7 +92,7 @@ def _numpy(number: int, *parameters: Any) -> Any:
 
 
 def _pointer(capsule: object, name: bytes | None) -> int:
-    """What the capsule of this name holds."""
+    """The address that the capsule of this name holds."""
     get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
     return get(("PyCapsule_GetPointer", ctypes.pythonapi))(capsule, name)
 
@@ -144,7 +144,7 @@ def _calloc() -> Function:
 
 
 def _realloc() -> Function:
-    """What the array had before still counts until the next program: NumPy does not say how much it was."""
+    """The memory that the array had still counts until the next program: NumPy does not say how much it was."""
     f = Function.of(_REALLOC)
     state, data, size = f.pointer("state", _STATE), f.pointer("data"), f.argument("size")
     _allocate(f, state, size, lambda: _before(state, "realloc").call(POINTER, _context(state), data, size))
