@@ -145,13 +145,7 @@ def partition(
         raise UnsupportedError(f"partition: {module.name} of {module.replica_count} replicas")
     module = module.clone()
     _give(module, in_shardings, out_shardings)
-    Defuser().run(module)
-    CallInliner(composites=True).run(module)
-    OpExpander().run(module)
-    module.settle()
-    _refuse_dynamic(module)
-    _refuse_manual(module)
-    _plain_combiners(module)
+    module = prepared(module)
     found = [leaf for i in module.instructions() for s in [stated(i)] if s is not None for leaf in leaves_of(s)]
     if isinstance(mesh, str):
         mesh = mesh_of_text(mesh)
@@ -166,6 +160,23 @@ def partition(
     if module.num_partitions not in (1, mesh.size):
         raise ShapeError("PART-1", "mesh", str(mesh), f"{module.num_partitions} devices, as num_partitions says")
     return _partitioned(module, Grid(mesh, found), network)
+
+
+def prepared(module: HloModule) -> HloModule:
+    """A copy of the module as propagation and lowering take it: no fusions, ops that have relations.
+
+    Raises UnsupportedError for dynamic shapes, and for parameters and results of manual axes.
+    """
+    module = module.clone()
+    Defuser().run(module)
+    CallInliner(composites=True).run(module)
+    OpExpander().run(module)
+    CallInliner().run(module)
+    module.settle()
+    _refuse_dynamic(module)
+    _refuse_manual(module)
+    _plain_combiners(module)
+    return module
 
 
 def _partitioned(module: HloModule, grid: Grid, network: Network | None) -> Partitioned:

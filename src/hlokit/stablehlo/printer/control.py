@@ -68,7 +68,7 @@ def _ordered(site: PrintSite, values: Sequence[Value]) -> list[Value]:
         return []
     bound, found = site.into.bind([v.shape for v in values])
     listed = ", ".join(v.name for v in values)
-    line = f"{bound}stablehlo.optimization_barrier {listed}{site.marks_text()} : {types_text(v.shape for v in values)}"
+    line = f"{bound}stablehlo.optimization_barrier{site.marks_text()} {listed} : {types_text(v.shape for v in values)}"
     site.into.line(line + site.location())
     return found
 
