@@ -143,7 +143,7 @@ ENTRY e {
   ROOT r = f32[8,6] reverse(x), dimensions={0}
 }"""
     found = parted(text)
-    assert kinds(found) == ["all-gather"] and found.module.entry.root.shape is hk.f32[8, 3]
+    assert kinds(found) == ["all-gather"] and found.module.entry.root.shape is hk.f32[4, 3]
     assert "which reverse needs whole (shifted)" in found.reasons[0].because
     found = parted(text.replace("reverse(x), dimensions={0}", "opt-barrier(x)").replace("'b'", ""))
     assert not found.reasons

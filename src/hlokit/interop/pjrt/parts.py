@@ -84,7 +84,8 @@ def divided(program: Program, made: Sequence[Sharding | None], regions: bool) ->
         return Divided(None, "it calls Python functions")
     try:
         module = module_of_bytes(program.code, keeps_regions=True) if regions else program.module
-        found = partition(module, out_shardings=[sharding or Sharding("replicated") for sharding in made])
+        wanted = [sharding or Sharding("replicated") for sharding in made]
+        found = partition(module, out_shardings=wanted, even=True)
     except HlokitError as error:
         return Divided(None, str(error))
     shapes = [*program.parameters, *program.results]

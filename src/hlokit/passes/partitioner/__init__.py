@@ -22,11 +22,20 @@ from hlokit.passes.call_inliner import CallInliner
 from hlokit.passes.defuser import Defuser
 from hlokit.passes.op_expander import OpExpander
 from hlokit.passes.partitioner.combining import combined
-from hlokit.passes.partitioner.lowering import Lowering, Partitioner, Value, flat, stated
-from hlokit.passes.partitioner.placement import Grid, Placement, leaves_of, mesh_of_shardings, mesh_of_text
+from hlokit.passes.partitioner.lowering import Lowering, Partitioner, Value, flat
+from hlokit.passes.partitioner.placement import (
+    Grid,
+    Parts,
+    Placement,
+    leaves_of,
+    mesh_of_shardings,
+    mesh_of_text,
+)
 from hlokit.passes.partitioner.plan import Network, Planner
+from hlokit.passes.partitioner.propagation import Propagation, propagate, said_of, stated
 from hlokit.passes.partitioner.reasons import Reason
 from hlokit.passes.partitioner.regions import has_regions
+from hlokit.passes.partitioner.splitting import split
 from hlokit.text.groups import parse_sharding
 from hlokit.types.mesh import Mesh
 from hlokit.types.shape import Shape
@@ -137,8 +146,9 @@ def partition(
     in_shardings: Sequence[Sharding | str | None] | None = None,
     out_shardings: Sequence[Sharding | str | None] | None = None,
     network: Network | None = None,
+    even: bool = False,
 ) -> Partitioned:
-    """See `hlokit.partition`."""
+    """See `hlokit.partition`. `even`: arguments and results of which nothing is said have parts of one size."""
     check_is_module(module)
     verify(module)
     if module.replica_count != 1:
@@ -159,7 +169,9 @@ def partition(
         raise ShapeError("PART-1", "mesh", str(mesh), f"at most {MOST_DEVICES} devices")
     if module.num_partitions not in (1, mesh.size):
         raise ShapeError("PART-1", "mesh", str(mesh), f"{module.num_partitions} devices, as num_partitions says")
-    return _partitioned(module, Grid(mesh, found), network)
+    module, _ = split(module)
+    grid = Grid(mesh, found)
+    return partitioned(module, propagate(module, grid), network, even)
 
 
 def prepared(module: HloModule) -> HloModule:
@@ -179,21 +191,25 @@ def prepared(module: HloModule) -> HloModule:
     return module
 
 
-def _partitioned(module: HloModule, grid: Grid, network: Network | None) -> Partitioned:
+def partitioned(
+    module: HloModule, propagation: Propagation, network: Network | None = None, even: bool = False
+) -> Partitioned:
+    """The parts of a module that is prepared and split, whose arrays are to lie as propagation says."""
+    grid = propagation.grid
     instructions = list(module.instructions())
     channels = (getattr(i.op, "channel_id", None) or 0 for i in instructions)
-    partitioner = Partitioner(grid, Planner(grid, network), channels=max(channels, default=0))
+    partitioner = Partitioner(grid, Planner(grid, network), propagation, channels=max(channels, default=0))
     partitioner.has_regions = has_regions(instructions)
     lowering = Lowering(partitioner, module.entry.name)
     inputs: list[tuple[Shape, tuple[Placement, ...]]] = []
     parameters: list[Value] = []
     for number, parameter in enumerate(module.entry.parameters):
-        said = lowering.stated_placements(parameter)
-        ranks = [leaf.rank if leaf.is_array else 0 for leaf in parameter.shape.leaves()]
-        placements = tuple(p or Placement.whole(rank) for p, rank in zip(said, ranks, strict=True))
+        placements = tuple(_at_the_border(propagation, parameter, propagation.placements[parameter], even))
         inputs.append((parameter.shape, placements))
         parameters.append(lowering.parameter(number, parameter.shape, placements, parameter.name))
-    root = lowering.run(module.entry, parameters)
+    wanted = _at_the_border(propagation, module.entry.root, propagation.results, even)
+    root = lowering.run(module.entry, parameters, wanted)
+    root = lowering.placed(module.entry.root, root, wanted, "result")
     placements = tuple(leaf.placement for leaf in flat(root))
     local = lowering.builder.build(lowering.put_together(root))
     local.name = module.name
@@ -205,6 +221,24 @@ def _partitioned(module: HloModule, grid: Grid, network: Network | None) -> Part
     ins = tuple(grid.sharding(p) for _, placements in inputs for p in placements)
     outs = tuple(grid.sharding(p) for p in placements)
     return Partitioned(local, reasons, ins, outs, grid, tuple(inputs), (module.entry.root.shape, placements))
+
+
+def _at_the_border(
+    propagation: Propagation, instruction: Instruction, placements: Sequence[Placement], even: bool
+) -> list[Placement]:
+    """Where arguments and results lie: as the program says; else as propagated, if `even` as far as parts divide."""
+    grid = propagation.grid
+    found: list[Placement] = []
+    leaves = zip(instruction.shape.leaves(), said_of(grid, instruction), placements, strict=True)
+    for shape, said, placement in leaves:
+        dimensions: list[Parts] = []
+        for size, parts in zip(shape.dimensions if shape.is_array else (), placement.dimensions, strict=True):
+            count = len(parts)
+            while even and said is None and size % grid.count(parts[:count]):
+                count -= 1
+            dimensions.append(parts[:count])
+        found.append(Placement(tuple(dimensions), placement.unreduced if said is not None else ()))
+    return found
 
 
 def _give(module: HloModule, ins: Sequence[Any] | None, outs: Sequence[Any] | None) -> None:

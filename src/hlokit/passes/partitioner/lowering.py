@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,19 +21,15 @@ from hlokit.hlo.op import OPS, Op, infer_shape
 from hlokit.ops.control_flow import Call, Conditional, While
 from hlokit.ops.structure import Constant, GetTupleElement, OptBarrier, Parameter, Tuple
 from hlokit.passes.partitioner.emission import Emission, addition
-from hlokit.passes.partitioner.placement import Grid, Parts, Placement, leaves_of
+from hlokit.passes.partitioner.placement import Grid, Parts, Placement
 from hlokit.passes.partitioner.plan import Planner, Step
-from hlokit.passes.partitioner.projection import carried_back, parts_of_factors, placement_of_factors
+from hlokit.passes.partitioner.projection import parts_of_factors, placement_of_factors
+from hlokit.passes.partitioner.propagation import Propagation, said_of, stated
 from hlokit.passes.partitioner.reasons import Reason
 from hlokit.passes.partitioner.regions import SHARDING, TO_SHARD, TO_WHOLE, collective, entered, left, target_of
 from hlokit.passes.partitioner.terms import linear_operands
-from hlokit.text.groups import parse_sharding
 from hlokit.types import dtype as dtypes
 from hlokit.types.shape import Shape
-from hlokit.types.sharding import Sharding
-
-WISH = "hlokit.sharding"
-"""The frontend attribute by which StableHLO's constraints come (stablehlo/manual.py)."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +45,6 @@ Value: TypeAlias = "Leaf | list[Value]"
 """An array, or a tuple of values. Tokens are no arrays of dimensions: their placement has none."""
 
 
-def stated(instruction: Instruction) -> Sharding | None:
-    """The sharding that the program says of a value: its own, or what a constraint wants."""
-    extra = instruction.extra
-    if extra is None:
-        return None
-    if extra.sharding is not None:
-        return extra.sharding
-    wish = extra.frontend_attributes.get(WISH)
-    return parse_sharding(wish) if wish is not None else None
-
-
 @dataclass
 class Partitioner:
     """The state of one module's partitioning: channels and reasons; computations are lowered one by one.
@@ -69,6 +55,7 @@ class Partitioner:
 
     grid: Grid
     planner: Planner
+    propagation: Propagation
     reasons: list[tuple[Instruction | None, Reason]] = field(default_factory=list[tuple["Instruction | None", Reason]])
     channels: int = 0
     has_regions: bool = False
@@ -87,7 +74,7 @@ class Lowering:
         self.emission = Emission(self.grid, self.builder, partitioner.channel, self._record)
         self.values: dict[Instruction, Value] = {}
         self._cause: tuple[Instruction, str, str, str] | None = None
-        self._wishes: dict[Instruction, Placement] = {}
+        self._terms: dict[Instruction, Parts] = {}
         self._summed: dict[tuple[Instruction, Placement, Placement], Leaf] = {}
 
     # -- computations
@@ -96,7 +83,7 @@ class Lowering:
         self, computation: Computation, parameters: Sequence[Value], results: Sequence[Placement | None] = ()
     ) -> Value:
         """Lowers all instructions; gives the root's value. `results`: where its arrays are wanted, if that is known."""
-        self._wish(computation, results or self.stated_placements(computation.root))
+        self._want_terms(computation, results or self.wanted(computation.root))
         for instruction in computation.post_order():
             if isinstance(instruction.op, Parameter):
                 value = parameters[instruction.op.number]
@@ -164,74 +151,41 @@ class Lowering:
 
     # -- placements
 
-    def stated_placements(self, instruction: Instruction) -> list[Placement | None]:
-        """The placement that the program says of each array of a value; None where it says nothing."""
-        leaves = list(instruction.shape.leaves())
-        sharding = stated(instruction)
-        if sharding is None:
-            return [None] * len(leaves)
-        found = leaves_of(sharding)
-        if len(found) == 1 and len(leaves) != 1:
-            found *= len(leaves)
-        if len(found) != len(leaves):
-            raise ShapeError("PART-3", f"sharding of {instruction.name}", str(sharding), f"{len(leaves)} shardings")
-        pairs = zip(found, leaves, strict=True)
-        return [self.grid.placement(s, leaf.rank) if leaf.is_array else None for s, leaf in pairs]
-
     def _as_stated(self, instruction: Instruction, value: Value) -> Value:
-        if isinstance(instruction.op, Parameter):
+        """The value where the program says, with what more propagation divides of its open dimensions."""
+        if isinstance(instruction.op, Parameter) or stated(instruction) is None:
             return value
-        stated = self.stated_placements(instruction)
-        if not any(placement is not None for placement in stated):
-            return value
-        now = [leaf.placement for leaf in flat(value)]
-        placements = [s if s is not None else p for s, p in zip(stated, now, strict=True)]
-        if isinstance(value, Leaf):
-            placements = [self._opened(instruction, placements[0], now[0])]
+        said = said_of(self.grid, instruction)
+        pairs = zip(said, self.wanted(instruction), flat(value), strict=True)
+        placements = [wanted if s is not None else leaf.placement for s, wanted, leaf in pairs]
         return self.placed(instruction, value, placements, "result")
 
-    def _opened(self, instruction: Instruction, said: Placement, now: Placement) -> Placement:
-        """What is said, with what more the value's open dimensions are divided along."""
-        sharding = stated(instruction)
-        named = sharding.named if sharding is not None else None
-        dimensions = list(said.dimensions)
-        for d, dimension in enumerate(named.dimensions if named is not None else ()):
-            along, more = dimensions[d], now.dimensions[d]
-            taken = {part for parts in (*dimensions, said.unreduced) for part in parts}
-            rest = more[len(along) :]
-            if dimension.is_open and more[: len(along)] == along and not taken & set(rest):
-                dimensions[d] = more
-        return Placement(tuple(dimensions), said.unreduced)
-
-    def _wish(self, computation: Computation, results: Sequence[Placement | None]) -> None:
-        """Where values go of which nothing is said: as what is made of them, element by element, is to lie."""
+    def _want_terms(self, computation: Computation, results: Sequence[Placement]) -> None:
+        """The parts along which values are wanted as terms: as what is linear in them is to be."""
         root = computation.root
-        wished = {i: p for i, p in zip(root.operands, results, strict=False) if p is not None and i.shape.is_array}
-        if not isinstance(root.op, Tuple):
-            wished = {root: results[0]} if results and results[0] is not None else {}
+        made = root.operands if isinstance(root.op, Tuple) else [root]
+        wanted = {i: p.unreduced for i, p in zip(made, results, strict=False) if i.shape.is_array}
         for instruction in reversed(computation.post_order()):
             if not instruction.shape.is_array:
                 continue
-            (said,) = self.stated_placements(instruction)
-            said = said or wished.get(instruction)
+            is_said = stated(instruction) is not None
+            terms = self.wanted(instruction)[0].unreduced if is_said else wanted.get(instruction, ())
             for user in instruction.users:
-                wish = self._wishes.get(user)
-                if said is None and wish is not None and user.op.form in ("map", "index"):
-                    relation = relation_of(user)
-                    if relation is not None:
-                        number = user.operands.index(instruction)
-                        found = carried_back(self.grid, relation, wish, number)
-                        are_terms = [o is instruction for o in user.operands]
-                        if wish.unreduced and number in linear_operands(user, are_terms):
-                            found = Placement(found.dimensions, wish.unreduced)
-                        said = found if any(found.dimensions) or found.unreduced else None
-            if said is not None:
-                self._wishes[instruction] = said
+                is_index = user.op.form in ("map", "index")
+                if is_said or terms or not is_index or not self._terms.get(user) or relation_of(user) is None:
+                    continue
+                if user.operands.index(instruction) in linear_operands(user, [o is instruction for o in user.operands]):
+                    terms = self._terms[user]
+            self._terms[instruction] = terms
 
-    def wanted(self, instruction: Instruction) -> list[Placement | None]:
-        """Where each array of a value is best, as far as that is known."""
-        wish = self._wishes.get(instruction)
-        return [wish] if wish is not None else self.stated_placements(instruction)
+    def wanted(self, instruction: Instruction) -> list[Placement]:
+        """Where each array of a value is best: as propagated, and as the terms that are wanted of it."""
+        placements = self.partitioner.propagation.placements[instruction]
+        terms = self._terms.get(instruction, ())
+        if not terms or terms == placements[0].unreduced:
+            return list(placements)
+        dimensions = [tuple(takewhile(lambda part: part not in terms, parts)) for parts in placements[0].dimensions]
+        return [Placement(tuple(dimensions), terms)]
 
     def resharded(
         self, instruction: Instruction, leaf: Leaf, target: Placement, what: str, because: str, combiner: Any = None
@@ -328,10 +282,9 @@ class Lowering:
         return _Related(self, instruction, relation).lowered()
 
     def _while(self, instruction: Instruction) -> Value:
-        """The state lies between steps as the program says, else as where it comes from."""
+        """The state lies between steps as propagation says."""
         given = self.values[instruction.operands[0]]
-        stated = self.stated_placements(instruction)
-        placements = [s or leaf.placement for s, leaf in zip(stated, flat(given), strict=True)]
+        placements = self.wanted(instruction)
         init = self.placed(instruction, given, placements, "state")
         condition, body = instruction.called
         shape = instruction.shape
@@ -347,23 +300,20 @@ class Lowering:
         return self.taken_apart(loop, shape, list(placements))
 
     def _conditional(self, instruction: Instruction) -> Value:
-        """Branches take their operands as they lie; results lie as the program says, else as in the first branch."""
+        """Branches take their operands as they lie; results lie as propagation says."""
         index, *operands = instruction.operands
         chosen = self.placed(instruction, self.values[index], [Placement.whole(0)], "predicate")
-        stated = self.stated_placements(instruction)
-        wanted: list[Placement] | None = None
+        wanted = self.wanted(instruction)
         parts: list[Computation] = []
         for computation, operand in zip(instruction.called, operands, strict=True):
             inner = Lowering(self.partitioner, computation.name)
             placements = [leaf.placement for leaf in flat(self.values[operand])]
             value = inner.run(computation, [inner.parameter(0, operand.shape, placements, "operand")])
-            if wanted is None:
-                wanted = [s or leaf.placement for s, leaf in zip(stated, flat(value), strict=True)]
             value = inner.placed(computation.root, value, wanted, "result")
             parts.append(inner.builder.build_computation(inner.put_together(value)))
         given = [self.put_together(value) for value in (chosen, *(self.values[o] for o in operands))]
         made = self.builder.emit(instruction.op, given, parts)
-        return self.taken_apart(made, instruction.shape, list(wanted or []))
+        return self.taken_apart(made, instruction.shape, list(wanted))
 
     def _call(self, instruction: Instruction) -> Value:
         """The function takes its operands as they lie, and is lowered for each call: their placements differ."""
@@ -837,4 +787,4 @@ def _refuse(instruction: Instruction) -> None:
                 raise UnsupportedError(f"partition: {op.opcode} ({instruction.name}) of a layout that is not row-major")
 
 
-__all__ = ["Leaf", "Lowering", "Partitioner", "Value", "addition", "flat", "stated"]
+__all__ = ["Leaf", "Lowering", "Partitioner", "Value", "addition", "flat"]

@@ -41,14 +41,3 @@ def placement_of_factors(
                 break
         found.append(along)
     return Placement(tuple(found))
-
-
-def carried_back(grid: Grid, relation: Relation, result: Placement, operand: int) -> Placement:
-    """Where an operand lies whose parts a result that lies there is made of, as far as their dimensions go together."""
-    parts: dict[int, Parts] = {}
-    for factors, along in zip(relation.results[0], result.dimensions, strict=True):
-        for number, mine in parts_of_factors(grid, relation, factors, along):
-            factor = relation.factors[number]
-            if factor.kind == "same" and not factor.is_numbered:
-                parts[number] = mine
-    return placement_of_factors(grid, relation, relation.operands[operand], parts)

@@ -21,12 +21,13 @@ from hlokit.errors import ShapeError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.ops.control_flow import AddDependency, Conditional, While
+from hlokit.ops.control_flow import AddDependency, Call, Conditional, While
 from hlokit.ops.movement import Broadcast
 from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice
 from hlokit.ops.sorting import Sort
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Parameter, Tuple
 from hlokit.passes.partitioner.placement import Grid, Parts, Placement, leaves_of
+from hlokit.passes.partitioner.regions import SHARDING, target_of
 from hlokit.text.groups import parse_sharding
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import NamedSharding, Sharding
@@ -101,7 +102,7 @@ class Propagation:
         """A line for each array that is divided, and whence it has each axis."""
         lines: list[str] = []
         for instruction, placements in self.placements.items():
-            if isinstance(instruction.op, (Tuple, GetTupleElement)):
+            if isinstance(instruction.op, (Call, Tuple, GetTupleElement)):
                 continue
             for leaf, (placement, origins) in enumerate(zip(placements, self.origins[instruction], strict=True)):
                 if placement.is_whole:
@@ -366,20 +367,23 @@ class _Graph:
             op = instruction.op
             if isinstance(op, Parameter):
                 found = parameters[op.number]
-            elif isinstance(op, (Tuple, GetTupleElement)):
+            elif isinstance(op, (Call, Tuple, GetTupleElement)):
                 found = self._parts(instruction)
                 if instruction is not computation.root and stated(instruction) is not None:
                     found = self._constrained(instruction, found)
             else:
                 found = self._made(instruction)
             self.arrays[instruction] = found
-            if not isinstance(op, (Tuple, GetTupleElement)):
+            if not isinstance(op, (Call, Tuple, GetTupleElement)):
                 self._state(instruction, found)
         return self.arrays[computation.root]
 
     def _parts(self, instruction: Instruction) -> list[_Array]:
-        """The arrays of a tuple that is put together, or of an element of one."""
+        """The arrays of a tuple that is put together, of an element of one, or of what a function gives."""
         op = instruction.op
+        if isinstance(op, Call):
+            given = [self.arrays[operand] for operand in instruction.operands]
+            return self._add(instruction.called[0], dict(enumerate(given)))
         if isinstance(op, GetTupleElement):
             (operand,) = instruction.operands
             first = sum(1 for element in operand.shape.elements[: op.index] for _ in element.leaves())
@@ -422,6 +426,10 @@ class _Graph:
         operands = list(chain.from_iterable(given))
         for array in operands:
             array.uses += 1
+        target = target_of(instruction)
+        if target == SHARDING:
+            self.steps.append(_flow(instruction, instruction.shape, operands, found[0], "elementwise"))
+            return found
         relation = relation_of(instruction)
         if relation is not None:
             self.steps.append(_step(instruction, relation, operands, found))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.ops.control_flow import Conditional, While
+from hlokit.ops.control_flow import Call, Conditional, While
 from hlokit.ops.movement import Broadcast, Iota
 from hlokit.ops.reshaping import Reshape
 from hlokit.ops.slicing import Slice
@@ -19,7 +19,7 @@ from hlokit.ops.structure import Constant
 
 
 def split(module: HloModule) -> tuple[HloModule, dict[Instruction, Instruction]]:
-    """A copy of the module whose constant expressions have one user each, and whose loops and branches one caller each.
+    """A copy of the module whose constant expressions have one user each, and whose loops, branches and functions one caller each.
 
     Returns
     -------
@@ -90,7 +90,7 @@ class _Copier:
         values: dict[Instruction, Instruction],
     ) -> Instruction:
         called = tuple(map(self._computation, instruction.called))
-        if isinstance(instruction.op, (While, Conditional)):
+        if isinstance(instruction.op, (Call, Conditional, While)):
             called = tuple(map(self.copied, instruction.called))
         made = copy.add_unchecked(instruction.op, operands, called, instruction.shape, instruction.name)
         if instruction.extra is not None:
