@@ -22,14 +22,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import hlokit as hk
+from hlokit.analysis.simulation import simulate
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.structure import Parameter, Tuple
-from hlokit.passes.partitioner import prepared
-from hlokit.passes.partitioner.placement import Grid, Parts, leaves_of
+from hlokit.passes.partitioner import partitioned, prepared
+from hlokit.passes.partitioner.placement import Grid, Parts, Placement, leaves_of
 from hlokit.passes.partitioner.propagation import PRIORITIES, Propagation, propagate, stated
 from hlokit.passes.partitioner.splitting import split
 from hlokit.stablehlo.shardings import placements
@@ -43,7 +45,22 @@ _SIZES = (2, 4, 6, 8, 12, 16, 24)
 _TYPES = ("f32", "f32", "s32", "pred", "f64")
 _NO_OPERATION = frozenset({"add-dependency", "get-tuple-element"})
 """Instructions that are no operations of StableHLO of one result, which could state its sharding."""
-_NOT_DRAWN = frozenset({"map", "scaled-dot", "select-and-scatter", "acos", "asin", "acosh", "asinh", "atanh", "cosh", "sinh", "erf"})
+_NOT_DRAWN = frozenset(
+    {
+        "map",
+        "scaled-dot",
+        "select-and-scatter",
+        "acos",
+        "asin",
+        "acosh",
+        "asinh",
+        "atanh",
+        "cosh",
+        "stochastic-convert",
+        "sinh",
+        "erf",
+    }
+)
 """Ops for which Shardy has no rule, or which are several operations."""
 _NO_RULE = re.compile(r" (?:mhlo|chlo)\.\w+ [%(]|stablehlo\.(?:map|composite)\b")
 ID = "hlokit.id"
@@ -64,7 +81,9 @@ class Case:
 
     @property
     def grid(self) -> Grid:
-        found = [leaf for i in self.module.instructions() for s in [stated(i)] if s is not None for leaf in leaves_of(s)]
+        found = [
+            leaf for i in self.module.instructions() for s in [stated(i)] if s is not None for leaf in leaves_of(s)
+        ]
         return Grid(self.mesh, found)
 
 
@@ -87,7 +106,7 @@ class Shardy:
         try:
             texts = self._pool.submit(propagated, *found).result()
         except BrokenProcessPool:
-            self._pool = None
+            self.close()
             return "(Shardy ends the process)"
         if isinstance(texts, str):
             return texts
@@ -99,6 +118,12 @@ class Shardy:
             return [[list(grid.parts_of(axes)) for axes in p.dimensions] for p in placements(text, meshes)]
 
         return {name: [parts(text) for text in copies] for name, copies in texts.items()}
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
 
 
 def propagated(text: str, shardings: Mapping[str, list[str]]) -> dict[str, list[str]] | str:
@@ -127,10 +152,10 @@ def propagated(text: str, shardings: Mapping[str, list[str]]) -> dict[str, list[
         for op in _operations(module.operation):
             name = _name(op)
             if name:
-                attribute = op.attributes["sdy.sharding"] if "sdy.sharding" in op.attributes else ""
+                attribute = op.attributes["sdy.sharding"] if "sdy.sharding" in op.attributes else ""  # noqa: SIM401
                 placed.setdefault(name, []).append(_text(attribute))
         for what, key in (("parameter", "arg_attrs"), ("result", "res_attrs")):
-            for i, marks in enumerate(main.attributes[key] if key in main.attributes else []):
+            for i, marks in enumerate(main.attributes[key] if key in main.attributes else []):  # noqa: SIM401
                 if "sdy.sharding" in marks:
                     placed[f"{what} {i}"] = [_text(marks["sdy.sharding"])]
     return placed
@@ -237,26 +262,26 @@ def _mark(ir: Any, main: Any, key: str, said: Sequence[list[str] | None]) -> Non
 # -- the comparison
 
 
-def ours(case: Case) -> tuple[Placed, Propagation]:
-    """The placements that propagation gives, by the same names."""
+def ours(case: Case) -> tuple[Placed, tuple[hk.HloModule, dict[Instruction, Instruction], Propagation]]:
+    """The placements that propagation gives, by the same names; the module that it is of, whose copies, and itself."""
     module, sources = split(case.module)
     found = propagate(module, case.grid)
     placed: Placed = {}
-    for instruction, placements in found.placements.items():
-        lists = [_lists(p.dimensions) for p in placements]
+    for instruction, arrays in found.placements.items():
+        lists = [_lists(p.dimensions) for p in arrays]
         placed.setdefault(sources[instruction].name, []).append(lists)
     for parameter in case.module.entry.parameters:
         assert isinstance(parameter.op, Parameter)
         placed[f"parameter {parameter.op.number}"] = placed[parameter.name]
     placed |= {f"result {i}": [[_lists(p.dimensions)]] for i, p in enumerate(found.results)}
-    return placed, found
+    return placed, (module, sources, found)
 
 
 def _lists(dimensions: Sequence[Parts]) -> list[list[int]]:
     return [list(parts) for parts in dimensions]
 
 
-def _is_left_out(case: Case, name: str, arrays: list[list[list[list[int]]]]) -> bool:
+def is_left_out(case: Case, name: str, arrays: list[list[list[list[int]]]]) -> bool:
     """Whether Shardy gathers it at last: an argument or a result of parts that are not equal, or along parts of axes."""
     what, _, number = name.partition(" ")
     if what not in ("parameter", "result") or not number:
@@ -352,6 +377,65 @@ def program_cases() -> Iterator[Case]:
             yield Case(f"{name} on {sizes}", prepared(module), mesh)
 
 
+_MOST_RECORDED = 2500
+"""Characters of a program that is recorded."""
+_WAYS = ("DP", "FSDP", "TP", "TP and FSDP")
+_BY_ROWS = re.compile(r"__(o|w2)__|params_1__0|^(w2|wd)\b")
+
+
+def model_cases() -> Iterator[Case]:
+    """Programs with parameters, sharded as people do: by examples, weights too, or by features."""
+    for name in ("mlp_forward", "gpt_train_step_adam", "transformer_block_forward", "rmsnorm_swiglu", "vae_elbo_grad"):
+        for way in _WAYS:
+            mesh = Mesh((("data", 2), ("model", 4)))
+            module = hk.parse(read_program(BUNDLED, name).hlo)
+            for parameter in module.entry.parameters:
+                axes = _axes_of(parameter, way)
+                if any(axes):
+                    named = NamedSharding(mesh, tuple(DimensionSharding((Axis(a),) if a else ()) for a in axes))
+                    parameter.ensure_extra().sharding = Sharding("named", named=named)
+            yield Case(f"{name} {way}", prepared(module), mesh)
+
+
+def _axes_of(parameter: Instruction, way: str) -> list[str]:
+    """The axis of each dimension; "" for none."""
+    sizes = parameter.shape.dimensions
+    axes = [""] * len(sizes)
+    is_weight = parameter.name.startswith(("p__", "params_", "w", "g."))
+    if not is_weight:
+        if sizes and sizes[0] % 2 == 0:
+            axes[0] = "data"
+        return axes
+    if "TP" in way and len(sizes) == 2:
+        d = 0 if _BY_ROWS.search(parameter.name) else 1
+        axes[d] = "model" if sizes[d] % 4 == 0 else ""
+    if "FSDP" in way and sizes:
+        free = [d for d, size in enumerate(sizes) if not axes[d] and size % 2 == 0]
+        if free:
+            axes[free[0]] = "data"
+    return axes
+
+
+def moved(module: hk.HloModule, found: Propagation) -> float:
+    """The bytes that collectives move by a propagation, over all links of a ring."""
+    parts = partitioned(module, found).module
+    replay = simulate(parts, f"ring:{found.grid.size}", bandwidth="100GB/s", latency="1us")
+    return sum(link.nbytes for link in replay.links)
+
+
+def as_shardy(found: Propagation, sources: Mapping[Instruction, Instruction], theirs: Placed) -> Propagation:
+    """The propagation with Shardy's placements, where it gives all copies of an instruction the same."""
+    placements = dict(found.placements)
+    for instruction, mine in found.placements.items():
+        copies = theirs.get(sources[instruction].name, [])
+        if isinstance(instruction.op, Parameter):
+            continue
+        if copies and all(copy == copies[0] for copy in copies) and len(copies[0]) == len(mine):
+            pairs = zip(copies[0], mine, strict=True)
+            placements[instruction] = tuple(Placement(tuple(map(tuple, d)), p.unreduced) for d, p in pairs)
+    return replace(found, placements=placements)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=5000)
@@ -359,19 +443,21 @@ def main() -> None:
     parser.add_argument("--programs", action="store_true")
     parser.add_argument("--show", type=int, default=0)
     parser.add_argument("--record", type=Path)
+    parser.add_argument("--bytes", action="store_true")
     given = parser.parse_args()
     equal = total = divided = whole = programs = 0
     kinds: Counter[str] = Counter()
     recorded: list[dict[str, Any]] = []
     shardy = Shardy()
-    cases = program_cases() if given.programs else random_cases(given.count, given.seed)
+    cases = chain(program_cases(), model_cases()) if given.programs else random_cases(given.count, given.seed)
+    ratios: list[tuple[float, str]] = []
     for case in cases:
         theirs = shardy(case)
         if isinstance(theirs, str):
             kinds[theirs] += 1
             continue
-        mine, found = ours(case)
-        mine = {name: arrays for name, arrays in mine.items() if not _is_left_out(case, name, arrays)}
+        mine, (module, sources, found) = ours(case)
+        mine = {name: arrays for name, arrays in mine.items() if not is_left_out(case, name, arrays)}
         apart = difference(mine, theirs)
         count, those = compared_count(mine, theirs)
         divided += those
@@ -379,18 +465,26 @@ def main() -> None:
         equal, total = equal + count - len(apart), total + count
         if apart:
             kinds[_first(case, apart)] += 1
+            if given.bytes:
+                here, there = (moved(module, p) for p in (found, as_shardy(found, sources, theirs)))
+                ratios.append((here / there if there else float(here > 0) * 99 + 1, f"{case.name}: {here} to {there}"))
             if given.show:
                 given.show -= 1
                 print(f"--- {case.name}\n{case.module}")
                 print("\n".join(f"  {name}: {how}" for name, how in apart.items()))
-        elif given.record is not None:
-            text = case.module.to_text("short_parsable")
+        text = case.module.to_text("short_parsable")
+        if given.record is not None and not apart and those > 2 and len(text) < _MOST_RECORDED:
             recorded.append({"mesh": [list(axis) for axis in case.mesh.axes], "text": text, "placed": theirs})
+    shardy.close()
     print(f"{equal} of {total} arrays equal ({equal / max(total, 1):.2%}); {whole} of {programs} programs")
     share = 1 - (total - equal) / max(divided, 1)
     print(f"{divided - total + equal} of the {divided} arrays that are divided by either ({share:.2%})")
     for kind, number in kinds.most_common(30):
         print(f"{number:7} {kind}")
+    if given.bytes:
+        more = sorted((pair for pair in ratios if pair[0] > 1.1), reverse=True)
+        print(f"{len(more)} of {programs} programs move over 10 % more than by Shardy's placements")
+        print("\n".join(f"  {ratio:.2f} {text}" for ratio, text in more[:20]))
     if given.record is not None:
         given.record.write_text("\n".join(map(json.dumps, recorded)) + "\n", encoding="utf-8")
     sys.exit(0 if equal >= 0.98 * total else 1)

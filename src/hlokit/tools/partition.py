@@ -18,6 +18,7 @@ def partition(
     in_shardings: str | None = None,
     out_shardings: str | None = None,
     explain: bool = False,
+    propagated: bool = False,
     topology: str | None = None,
     bandwidth: str = "100GB/s",
     latency: str = "1us",
@@ -37,6 +38,9 @@ def partition(
         of the arrays of the result.
     explain:
         print each collective with the op that asked for it, the axes, bytes and what would avoid it.
+    propagated:
+        print the program on whole values with the sharding that each has; with `--explain`, each value that is divided,
+        and what gave it each axis.
     topology:
         print with each collective the time that it takes there, as hlokit simulate has it: ring:8, torus:2x4, ...
     bandwidth:
@@ -49,6 +53,12 @@ def partition(
     found = partitioned(
         loaded(file), mesh, in_shardings=_shardings(in_shardings), out_shardings=_shardings(out_shardings)
     )
+    if propagated:
+        if explain:
+            print("\n".join(found.propagation.reasons()))
+        if output is not None or not explain:
+            write(output, found.propagation.annotated().to_text().encode())
+        return
     if explain:
         print(_explained(found, topology, bandwidth, latency))
     elif topology is not None:

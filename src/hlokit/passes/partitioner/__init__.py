@@ -52,12 +52,14 @@ class Partitioned:
     module          runs on every device: on its parts, with collectives; `num_partitions` is the number of devices
     reasons         of each collective, and of each op that runs on whole values
     in_shardings    of each array of the parameters, in order; out_shardings: of each array of the result
+    propagation     where every array of the program lies, and why
     """
 
     module: HloModule
     reasons: tuple[Reason, ...]
     in_shardings: tuple[NamedSharding, ...]
     out_shardings: tuple[NamedSharding, ...]
+    propagation: Propagation
     _grid: Grid
     _inputs: tuple[tuple[Shape, tuple[Placement, ...]], ...]
     _output: tuple[Shape, tuple[Placement, ...]]
@@ -220,7 +222,8 @@ def partitioned(
     reasons = tuple(replace(r, collective=made.name if made is not None else "") for made, r in pairs)
     ins = tuple(grid.sharding(p) for _, placements in inputs for p in placements)
     outs = tuple(grid.sharding(p) for p in placements)
-    return Partitioned(local, reasons, ins, outs, grid, tuple(inputs), (module.entry.root.shape, placements))
+    output = (module.entry.root.shape, placements)
+    return Partitioned(local, reasons, ins, outs, propagation, grid, tuple(inputs), output)
 
 
 def _at_the_border(

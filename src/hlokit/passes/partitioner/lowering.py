@@ -79,9 +79,7 @@ class Lowering:
 
     # -- computations
 
-    def run(
-        self, computation: Computation, parameters: Sequence[Value], results: Sequence[Placement | None] = ()
-    ) -> Value:
+    def run(self, computation: Computation, parameters: Sequence[Value], results: Sequence[Placement] = ()) -> Value:
         """Lowers all instructions; gives the root's value. `results`: where its arrays are wanted, if that is known."""
         self._want_terms(computation, results or self.wanted(computation.root))
         for instruction in computation.post_order():
@@ -396,7 +394,7 @@ class _Related:
         if len(found) != 1:
             return (), ()
         terms, wanted = found.pop(), self.wanted[0]
-        if wanted is not None and set(terms) <= set(wanted.unreduced):
+        if set(terms) <= set(wanted.unreduced):
             return terms, linear
         larger = self.results[0].size > max(math.prod(self.leaves[i].sizes) for i in linear)
         shared = any(len(self.instruction.operands[i].users) > 1 for i in linear)
@@ -408,17 +406,15 @@ class _Related:
         """Where an operand is taken from."""
         return Placement(placement.dimensions, self.terms) if number in self.linear else placement
 
-    def _kept(self, made: Placement, wanted: Placement | None) -> Placement:
+    def _kept(self, made: Placement, wanted: Placement) -> Placement:
         """Where a result goes that is made there: terms stay those that are wanted."""
-        if wanted is None:
-            return Placement(made.dimensions)
         return Placement(wanted.dimensions, tuple(part for part in made.unreduced if part in wanted.unreduced))
 
     def _choices(self) -> list[_Choice]:
         """As the operands lie, as the result is wanted; with folded factors divided and without; and not at all."""
         given = [(d, leaf.placement) for d, leaf in zip(self.relation.operands, self.leaves, strict=True)]
         given.sort(key=lambda pair: -sum(len(p) for p in pair[1].dimensions))
-        asked = [(d, p) for d, p in zip(self.relation.results, self.wanted, strict=True) if p is not None]
+        asked = list(zip(self.relation.results, self.wanted, strict=True))
         found: dict[tuple[Any, ...], _Choice] = {}
         for order in ([*given, *asked], [*asked, *given]):
             for folds in (True, False):
@@ -480,7 +476,7 @@ class _Related:
         for shape, dimensions, wanted in zip(self.results, self.relation.results, self.wanted, strict=True):
             made = Placement(self._placement(dimensions, self._of_results(parts)).dimensions, unreduced)
             target = self._kept(made, wanted)
-            missing = wanted is not None and len(wanted.unreduced) > len(target.unreduced)
+            missing = len(wanted.unreduced) > len(target.unreduced)
             seconds += self.planner.seconds(shape.dimensions, _itemsize(shape), made, target) + _NO_TERMS * missing
         sizes = (-(-f.size // self.grid.count(parts.get(i, ()))) for i, f in enumerate(self.relation.factors))
         return seconds + 2 * math.prod(sizes) / _FLOPS

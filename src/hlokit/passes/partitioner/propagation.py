@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Flag
 from functools import cached_property
 from itertools import chain
@@ -22,7 +22,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.ops.control_flow import AddDependency, Call, Conditional, While
-from hlokit.ops.movement import Broadcast
+from hlokit.ops.movement import Broadcast, Concatenate
 from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice
 from hlokit.ops.sorting import Sort
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Parameter, Tuple
@@ -62,41 +62,41 @@ def stated(instruction: Instruction) -> Sharding | None:
 class Origin:
     """The cause that a dimension of an array is divided along some parts of axes.
 
-    by       the instruction that passed them on, or whose value says them
-    number   the operand of it that brought them; None: its result; -1: the program states them
+    by      the instruction that passed them on, or whose value they are stated of
+    source  what brought them to it: "operand 0", "the result", "an edge" of control flow; "" where they are stated
     """
 
     by: Instruction
-    number: int | None = -1
+    source: str = ""
 
     def __str__(self) -> str:
-        if self.number == -1:
-            return "stated"
-        which = "the result" if self.number is None else f"operand {self.number}"
-        return f"from {which} of {self.by.opcode} {self.by.name}"
+        return f"from {self.source} of {self.by.opcode} {self.by.name}" if self.source else "stated"
 
 
 @dataclass(frozen=True, eq=False)
 class Propagation:
     """The placements of a module's arrays.
 
+    module      the module, prepared and split
     placements  of each instruction's arrays, in order; results: of the entry's result's
     origins     for each array of an instruction the cause of each part that it is divided along
     """
 
     grid: Grid
+    module: HloModule
     placements: dict[Instruction, tuple[Placement, ...]]
     results: tuple[Placement, ...]
     origins: dict[Instruction, tuple[dict[int, Origin], ...]]
 
-    def annotate(self) -> None:
-        """Writes the placements into the module, as the shardings of its instructions."""
+    def annotated(self) -> HloModule:
+        """The module, each of whose instructions has its placement as its sharding from now on."""
         for instruction, placements in self.placements.items():
             shardings = tuple(Sharding("named", named=self.grid.sharding(p)) for p in placements)
             if instruction.shape.is_tuple:
                 instruction.ensure_extra().sharding = Sharding("tuple", elements=shardings)
             elif instruction.shape.is_array:
                 instruction.ensure_extra().sharding = shardings[0]
+        return self.module
 
     def reasons(self) -> list[str]:
         """A line for each array that is divided, and whence it has each axis."""
@@ -113,8 +113,7 @@ class Propagation:
                 for part in chain.from_iterable(placement.dimensions):
                     causes.setdefault(str(origins[part]) if part in origins else "stated", []).append(part)
                 said = "; ".join(
-                    f"{', '.join(map(str, self.grid.axes_of(tuple(parts))))} {cause}"
-                    for cause, parts in causes.items()
+                    f"{', '.join(map(str, self.grid.axes_of(tuple(parts))))} {cause}" for cause, parts in causes.items()
                 )
                 lines.append(f"{instruction.opcode} {name} {sharding}: {said or 'stated'}")
         return lines
@@ -145,7 +144,7 @@ def propagate(module: HloModule, grid: Grid) -> Propagation:
             graph.run(round)
     placements = {i: tuple(a.cell.placement for a in arrays) for i, arrays in graph.arrays.items()}
     origins = {i: tuple(a.cell.origins for a in arrays) for i, arrays in graph.arrays.items()}
-    return Propagation(grid, placements, tuple(a.cell.placement for a in results), origins)
+    return Propagation(grid, module, placements, tuple(a.cell.placement for a in results), origins)
 
 
 # -- arrays
@@ -183,7 +182,7 @@ class _Cell:
         return Placement(self.dimensions, self.unreduced)
 
     def state(self, said: _Said, origin: Origin) -> None:
-        """Takes what the program says; dimensions of a later priority are closed, and their axes kept free, until then."""
+        """Takes what is stated; dimensions of a later priority are closed until then, and their axes kept free."""
         self.is_stated = True
         dimensions = list(self.dimensions)
         kept = set(said.replicated)
@@ -298,6 +297,10 @@ def _step(instruction: Instruction, relation: Relation, operands: list[_Array], 
     if isinstance(instruction.op, Sort) and sum(f.size > 1 for f in factors) == 1:
         blocked = set(range(len(factors)))  # nothing is kept in parts
     passed = frozenset(i for i, f in enumerate(factors) if f.kind == "same")
+    if isinstance(instruction.op, Concatenate):
+        joined = instruction.op.dimension
+        step = _flow(instruction, instruction.shape, operands, results[0], "other")
+        return replace(step, passed=step.passed - {joined})
     sizes = tuple(f.size for f in factors)
     arrays = tuple(
         tuple(tuple(f for f in dimension if sizes[f] > 1) or dimension[:1] for dimension in dimensions)
@@ -658,8 +661,8 @@ def _passed_on(grid: Grid, step: _Step, round: int) -> Iterable[tuple[_Cell, tup
             old = mine.axes[factor]
             if len(parts) > len(old) and parts[: len(old)] == old:
                 mine.axes[factor] = parts
-                source = sources[factor][1]
-                origin = Origin(step.instruction, source if source < count else None)
+                source = f"operand {sources[factor][1]}" if sources[factor][1] < count else "the result"
+                origin = Origin(step.instruction, "an edge" if step.sort == "edge" else source)
                 news |= dict.fromkeys(parts[len(old) :], origin)
         if news:
             yield cell, _dimensions(grid, mine, step.arrays[number], sizes), news

@@ -19,7 +19,7 @@ from hlokit.ops.structure import Constant
 
 
 def split(module: HloModule) -> tuple[HloModule, dict[Instruction, Instruction]]:
-    """A copy of the module whose constant expressions have one user each, and whose loops, branches and functions one caller each.
+    """A copy of the module: one user for each constant expression, one caller for each loop, branch and function.
 
     Returns
     -------
@@ -89,9 +89,8 @@ class _Copier:
         copy: Computation,
         values: dict[Instruction, Instruction],
     ) -> Instruction:
-        called = tuple(map(self._computation, instruction.called))
-        if isinstance(instruction.op, (Call, Conditional, While)):
-            called = tuple(map(self.copied, instruction.called))
+        is_own = isinstance(instruction.op, (Call, Conditional, While))
+        called = tuple(map(self.copied if is_own else self._computation, instruction.called))
         made = copy.add_unchecked(instruction.op, operands, called, instruction.shape, instruction.name)
         if instruction.extra is not None:
             before = [values[p] for p in instruction.extra.control_predecessors if p in values]
