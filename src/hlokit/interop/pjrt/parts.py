@@ -20,6 +20,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.interop.pjrt.programs import Program
 from hlokit.interop.pjrt.running import Runner, callable_of
 from hlokit.passes.partitioner import Partitioned, partition
+from hlokit.passes.partitioner.propagation import stated
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
@@ -84,8 +85,9 @@ def divided(program: Program, made: Sequence[Sharding | None], regions: bool) ->
         return Divided(None, "it calls Python functions")
     try:
         module = module_of_bytes(program.code, keeps_regions=True) if regions else program.module
-        wanted = [sharding or Sharding("replicated") for sharding in made]
-        found = partition(module, out_shardings=wanted, even=True)
+        whole = Sharding("replicated")
+        given = [None if stated(parameter) else whole for parameter in module.entry.parameters]
+        found = partition(module, in_shardings=given, out_shardings=[sharding or whole for sharding in made])
     except HlokitError as error:
         return Divided(None, str(error))
     shapes = [*program.parameters, *program.results]

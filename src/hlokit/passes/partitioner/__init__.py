@@ -23,16 +23,9 @@ from hlokit.passes.defuser import Defuser
 from hlokit.passes.op_expander import OpExpander
 from hlokit.passes.partitioner.combining import combined
 from hlokit.passes.partitioner.lowering import Lowering, Partitioner, Value, flat
-from hlokit.passes.partitioner.placement import (
-    Grid,
-    Parts,
-    Placement,
-    leaves_of,
-    mesh_of_shardings,
-    mesh_of_text,
-)
+from hlokit.passes.partitioner.placement import Grid, Placement, leaves_of, mesh_of_shardings, mesh_of_text
 from hlokit.passes.partitioner.plan import Network, Planner
-from hlokit.passes.partitioner.propagation import Propagation, propagate, said_of, stated
+from hlokit.passes.partitioner.propagation import Propagation, propagate, stated
 from hlokit.passes.partitioner.reasons import Reason
 from hlokit.passes.partitioner.regions import has_regions
 from hlokit.passes.partitioner.splitting import split
@@ -148,9 +141,8 @@ def partition(
     in_shardings: Sequence[Sharding | str | None] | None = None,
     out_shardings: Sequence[Sharding | str | None] | None = None,
     network: Network | None = None,
-    even: bool = False,
 ) -> Partitioned:
-    """See `hlokit.partition`. `even`: arguments and results of which nothing is said have parts of one size."""
+    """See `hlokit.partition`."""
     check_is_module(module)
     verify(module)
     if module.replica_count != 1:
@@ -173,7 +165,7 @@ def partition(
         raise ShapeError("PART-1", "mesh", str(mesh), f"{module.num_partitions} devices, as num_partitions says")
     module, _ = split(module)
     grid = Grid(mesh, found)
-    return partitioned(module, propagate(module, grid), network, even)
+    return partitioned(module, propagate(module, grid), network)
 
 
 def prepared(module: HloModule) -> HloModule:
@@ -193,9 +185,7 @@ def prepared(module: HloModule) -> HloModule:
     return module
 
 
-def partitioned(
-    module: HloModule, propagation: Propagation, network: Network | None = None, even: bool = False
-) -> Partitioned:
+def partitioned(module: HloModule, propagation: Propagation, network: Network | None = None) -> Partitioned:
     """The parts of a module that is prepared and split, whose arrays are to lie as propagation says."""
     grid = propagation.grid
     instructions = list(module.instructions())
@@ -206,10 +196,10 @@ def partitioned(
     inputs: list[tuple[Shape, tuple[Placement, ...]]] = []
     parameters: list[Value] = []
     for number, parameter in enumerate(module.entry.parameters):
-        placements = tuple(_at_the_border(propagation, parameter, propagation.placements[parameter], even))
+        placements = propagation.placements[parameter]
         inputs.append((parameter.shape, placements))
         parameters.append(lowering.parameter(number, parameter.shape, placements, parameter.name))
-    wanted = _at_the_border(propagation, module.entry.root, propagation.results, even)
+    wanted = list(propagation.results)
     root = lowering.run(module.entry, parameters, wanted)
     root = lowering.placed(module.entry.root, root, wanted, "result")
     placements = tuple(leaf.placement for leaf in flat(root))
@@ -224,24 +214,6 @@ def partitioned(
     outs = tuple(grid.sharding(p) for p in placements)
     output = (module.entry.root.shape, placements)
     return Partitioned(local, reasons, ins, outs, propagation, grid, tuple(inputs), output)
-
-
-def _at_the_border(
-    propagation: Propagation, instruction: Instruction, placements: Sequence[Placement], even: bool
-) -> list[Placement]:
-    """Where arguments and results lie: as the program says; else as propagated, if `even` as far as parts divide."""
-    grid = propagation.grid
-    found: list[Placement] = []
-    leaves = zip(instruction.shape.leaves(), said_of(grid, instruction), placements, strict=True)
-    for shape, said, placement in leaves:
-        dimensions: list[Parts] = []
-        for size, parts in zip(shape.dimensions if shape.is_array else (), placement.dimensions, strict=True):
-            count = len(parts)
-            while even and said is None and size % grid.count(parts[:count]):
-                count -= 1
-            dimensions.append(parts[:count])
-        found.append(Placement(tuple(dimensions), placement.unreduced if said is not None else ()))
-    return found
 
 
 def _give(module: HloModule, ins: Sequence[Any] | None, outs: Sequence[Any] | None) -> None:
