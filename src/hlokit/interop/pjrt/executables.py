@@ -73,7 +73,7 @@ def _stopped(address: int) -> None:
 def _devices(a: Any) -> None:
     loaded = loaded_at(a.executable)
     program = loaded.program
-    a.addressable_devices = loaded.kept.words([device.address for device in program.devices])
+    a.addressable_devices = loaded.kept.fixed_words([device.address for device in program.devices])
     a.num_addressable_devices = len(program.devices)
 
 
@@ -125,13 +125,13 @@ def _dimensions(a: Any) -> None:
     loaded = loaded_at(a.executable)
     program = loaded.program
     a.num_outputs = len(program.results)
-    a.dims = loaded.kept.words([size for shape in program.results for size in shape.dimensions])
-    a.dim_sizes = loaded.kept.words([shape.rank for shape in program.results])
+    a.dims = loaded.kept.fixed_words([size for shape in program.results for size in shape.dimensions])
+    a.dim_sizes = loaded.kept.fixed_words([shape.rank for shape in program.results])
 
 
 def _kinds(kept: Kept, kinds: list[str]) -> tuple[int, int]:
     texts = [constant(kind) for kind in kinds]
-    return kept.words([address for address, _ in texts]), kept.words([size for _, size in texts])
+    return kept.fixed_words([address for address, _ in texts]), kept.fixed_words([size for _, size in texts])
 
 
 @function("Executable_OutputMemoryKinds")

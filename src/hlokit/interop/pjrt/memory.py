@@ -29,12 +29,16 @@ class Kept:
         weakref.finalize(self, _release, self._storages).atexit = False
 
     def words(self, values: Sequence[int]) -> int:
-        """The address of 64-bit words; their list has somewhere to be even if it is empty."""
-        return self._put(struct.pack(f"{len(values)}Q", *(value & (1 << 64) - 1 for value in values)))
+        """The address of 64-bit words of their own; their list has somewhere to be even if it is empty."""
+        return self._put(_packed(values))
+
+    def fixed_words(self, values: Sequence[int]) -> int:
+        """The address of 64-bit words, the same for equal ones. Nobody may write there."""
+        return self.text(_packed(values))[0]
 
     def integers(self, values: Sequence[int]) -> int:
-        """The address of C ints."""
-        return self._put(struct.pack(f"{len(values)}i", *values))
+        """The address of C ints, the same for equal ones. Nobody may write there."""
+        return self.text(struct.pack(f"{len(values)}i", *values))[0]
 
     def text(self, text: str | bytes) -> tuple[int, int]:
         """(address, length) of bytes, which a zero follows; the same for equal bytes. Nobody may write there."""
@@ -60,8 +64,8 @@ class Kept:
             elif isinstance(value, str):
                 row.type, (row.value, row.value_size) = layouts.STRING, self.text(value)
             else:
-                row.type, row.value, row.value_size = layouts.INT64_LIST, self.words(value), len(value)
-        return self._put(bytes(rows)), len(values)
+                row.type, row.value, row.value_size = layouts.INT64_LIST, self.fixed_words(value), len(value)
+        return self.text(bytes(rows))[0], len(values)
 
     def _put(self, data: bytes) -> int:
         """The address of a copy of the bytes. MemoryError: there is no memory."""
@@ -72,6 +76,10 @@ class Kept:
         address = read_word(storage + STORAGE.offset("data"))
         ctypes.memmove(address, data, len(data))
         return address
+
+
+def _packed(values: Sequence[int]) -> bytes:
+    return struct.pack(f"{len(values)}Q", *(value & (1 << 64) - 1 for value in values))
 
 
 def _release(storages: Sequence[int]) -> None:

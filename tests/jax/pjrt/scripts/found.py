@@ -92,6 +92,7 @@ def check_programs_leave_nothing_for_ever() -> None:
         Loaded.__init__ = init
     sizes = []
     for _ in range(3):
-        assert compiled.serialize()
+        assert compiled.serialize() and compiled.cost_analysis()
+        compiled.get_output_memory_kinds(), compiled.get_output_shardings(), compiled.get_output_layouts()
         sizes.append(len(made[-1].kept._storages))
     assert sizes[0] == sizes[2], sizes
