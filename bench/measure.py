@@ -70,15 +70,18 @@ def arithmetic(name: str, vector: str, operand: str, step: str) -> str:
     return counted_loop(name, "ptr %p", before, carried, body, after)
 
 
-FMA = "{{next}} = call {0} @llvm.fma.{1}({0} {{a}}, {0} %x, {0} %x)"
-F32, F64, S32 = "<16 x float>", "<8 x double>", "<16 x i32>"
+F32, S32 = "<16 x float>", "<16 x i32>"
 LINE = "<16 x float>"
 
+
+def multiply_add(name: str, element: str, lanes: int) -> str:
+    """Fused multiply-adds of vectors of `element` (float or double)."""
+    vector, intrinsic = f"<{lanes} x {element}>", f"@llvm.fma.v{lanes}{name}"
+    step = f"{{next}} = call {vector} {intrinsic}({vector} {{a}}, {vector} %x, {vector} %x)"
+    return f"declare {vector} {intrinsic}({vector}, {vector}, {vector})\n" + arithmetic(name, vector, vector, step)
+
+
 KERNELS = {
-    "f32": "declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)\n"
-    + arithmetic("f32", F32, F32, FMA.format(F32, "v16f32")),
-    "f64": "declare <8 x double> @llvm.fma.v8f64(<8 x double>, <8 x double>, <8 x double>)\n"
-    + arithmetic("f64", F64, F64, FMA.format(F64, "v8f64")),
     "vector": arithmetic("vector", F32, F32, "{next} = fadd <16 x float> {a}, %x"),
     "bf16": "declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)\n"
     + arithmetic(
@@ -186,10 +189,14 @@ def together(work: Callable[[int], None], threads: int) -> tuple[float, float]:
     return max(ended) - min(begun), sum(busy) / threads
 
 
-def measure() -> Limits:
-    """This machine's limits; those of absent instructions are those of f32."""
+def measure(threads: int | None = None) -> Limits:
+    """The limits of this machine, or the lesser one that HLOKIT_TARGET names; those of absent instructions are f32's.
+
+    threads: how many take part, by default one for each core.
+    """
     compiler = Compiler()
-    threads = os.cpu_count() or 1
+    threads = threads or os.cpu_count() or 1
+    bytes_wide = max(16, host().vector_bytes)
 
     scratch = [aligned_bytes(4096) for _ in range(threads)]
 
@@ -205,13 +212,15 @@ def measure() -> Limits:
     def matrix_rate(name: str, instruction: str, per_register: int) -> float:
         return arithmetic_rate(name, matrix(name, instruction), 4 * per_register, 500_000)
 
-    features = compiler.llvm.get_host_cpu_features()
-    peaks = {"f32": vector_rate("f32", KERNELS["f32"], 32), "f64": vector_rate("f64", KERNELS["f64"], 16)}
+    peaks = {
+        name: vector_rate(name, multiply_add(name, element, bytes_wide // size), 2 * bytes_wide // size)
+        for name, element, size in (("f32", "float", 4), ("f64", "double", 8))
+    }
     peaks["bf16"] = peaks["f32"]  # by conversion
-    if features.get("avx512bf16"):  # slower than that on some
+    if host().has("avx512bf16"):  # slower than that on some
         peaks["bf16"] = max(peaks["f32"], vector_rate("bf16", KERNELS["bf16"], 64))
     peaks["i8"] = peaks["f32"]
-    if features.get("avx512vnni"):
+    if host().has("avx512vnni"):
         try:
             peaks["i8"] = vector_rate("i8", dot_s8(S32), 128)
         except RuntimeError:
@@ -235,7 +244,8 @@ def measure() -> Limits:
             for _ in range(repeats):
                 function(source.ctypes.data + offset, destination.ctypes.data + offset, lines)
 
-        return moved * lines * repeats * threads / min(together(work, threads)[0] for _ in range(TRIES))
+        alone = threads == 1  # then CPU time leaves out what others took; several threads share the memory meanwhile
+        return moved * lines * repeats * threads / min(together(work, threads)[alone] for _ in range(TRIES))
 
     plain = compiler.function(streaming("copy", ""), "copy", 2)
     past = compiler.function(streaming("copy_past", ", !nontemporal !0"), "copy_past", 2)
