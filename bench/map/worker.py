@@ -34,7 +34,7 @@ def best_of(*limits: Limits) -> Limits:
 
 
 def shortest(calls: list[Callable[[], Any]], clock: Callable[[], float], seconds: float = SECONDS) -> list[float]:
-    """Seconds of the shortest call of each, which take turns: `seconds` of them, and at least three within two seconds."""
+    """Seconds of the shortest call of each, in turns: calls for `seconds`, and at least three within two seconds."""
     found = [float("inf")] * len(calls)
     spent = [0.0] * len(calls)
     for count in range(_MOST):
