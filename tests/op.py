@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import pytest
 
 import hlokit as hk
+from hlokit.judge.fuzz.programs import Options, random_draw
 from tests.fuzz.machine_code import wrong
-from tests.fuzz.programs import Options, random_draw
 from tests.fuzz.run import finding
 from tests.golden.check import FAILED, ROUTES
 from tests.golden.run import run_lines

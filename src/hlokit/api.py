@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hlokit.judge.compare.comparing import Comparison
     from hlokit.judge.diff.differences import ModuleDiff
     from hlokit.judge.engines.engine import Engine
+    from hlokit.judge.fuzz.campaign import Campaign
     from hlokit.judge.reduce.search import Reduction, Step
     from hlokit.passes.partitioner import Partitioned
     from hlokit.proto.snapshot import Snapshot
@@ -45,6 +46,7 @@ __all__ = [
     "evaluate_mpmd",
     "explain",
     "export_object",
+    "fuzz",
     "load",
     "load_snapshot",
     "mpi_world",
@@ -391,6 +393,80 @@ def compare_engines(
     from hlokit.judge.compare.comparing import compare_engines
 
     return compare_engines(module, args, engines, seconds=seconds, memory=memory, bisect=bisect)
+
+
+@public
+@with_stack
+def fuzz(
+    count: int,
+    engines: Sequence[str | Engine] = ("passes", "compiled", "strict"),
+    *,
+    seed: int = 0,
+    ops: Collection[str] | None = None,
+    types: Sequence[str] | None = None,
+    modules: Sequence[HloModule] = (),
+    folder: str | Path | None = None,
+    seconds: float = 60.0,
+    reduce_seconds: float = 30.0,
+) -> Campaign:
+    """Runs random programs on engines and judges their results by the reference, as `hk.compare_engines` does.
+
+    Without `ops`, `types` and `modules` programs have the shapes that compilers meet: loops, reductions, products,
+    movements of data. The same seed draws the same program.
+
+    Parameters
+    ----------
+    count : int
+        How many programs.
+    engines : sequence of str or Engine, optional
+        As of `hk.compare_engines`.
+    seed : int, optional
+        The seed of the first program; each next one has the next seed.
+    ops : collection of str, optional
+        Opcodes that are drawn alone.
+    types : sequence of str, optional
+        Names of element types that are drawn alone.
+    modules : sequence of HloModule, optional
+        Programs to begin with: random ops are added to copies of them.
+    folder : path, optional
+        Where the least program of each cause, its arguments and a report are kept, and where a campaign that was
+        stopped goes on.
+    seconds : float, optional
+        The time that a run may take.
+    reduce_seconds : float, optional
+        The time that the reduction of a finding may take.
+
+    Returns
+    -------
+    Campaign
+        `verdicts`, how often each engine got each; `findings` by cause.
+
+    Raises
+    ------
+    ArgumentError
+        An engine, an op or a type does not exist, or a number is out of range.
+
+    Examples
+    --------
+    >>> found = hk.fuzz(2, engines=["strict"], ops=["add", "negate"], types=["f32"])
+    >>> found.verdicts, found.findings
+    (Counter({'strict: equal': 2}), {})
+    """
+    from hlokit.judge.fuzz.campaign import fuzz
+    from hlokit.judge.fuzz.programs import Options
+
+    usual = ("pred", "s8", "s32", "s64", "u8", "u32", "bf16", "f16", "f32", "f64", "c64")
+    options = None
+    if ops is not None or types is not None:
+        options = Options(
+            opcodes=None if ops is None else frozenset(ops), types=usual if types is None else tuple(types),
+            dynamic=False, layouts=False, wild=0.05, denormals=False, identities=True,
+        )  # fmt: skip
+    where = None if folder is None else Path(folder)
+    return fuzz(
+        count, engines, seed=seed, options=options, modules=modules, folder=where, seconds=seconds,
+        reduce_seconds=reduce_seconds,
+    )  # fmt: skip
 
 
 @public

@@ -67,7 +67,7 @@ def test_bench_program_compiles(path: Path) -> None:
 @pytest.mark.parametrize("path", BENCH, ids=lambda path: path.name.partition(".")[0])
 def test_bench_program_runs(path: Path) -> None:
     """The same bytes on one and two threads; what comes out is finite where what goes in is small."""
-    from tests.fuzz.values import arguments
+    from hlokit.judge.fuzz.values import arguments
 
     module = hk.parse(gzip.decompress(path.read_bytes()))
     inputs = arguments(module, 0, wild=0.0)

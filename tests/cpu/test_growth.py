@@ -18,10 +18,10 @@ from hlokit.cpu.compiler import PIPELINE, compile_program
 from hlokit.cpu.loops.called import CalledFunction
 from hlokit.cpu.target import host
 from hlokit.errors import UnsupportedError
+from hlokit.judge.fuzz.values import arguments
 from hlokit.proto.module import module_from_proto, module_to_proto
 from tests.counting import function_calls
 from tests.fuzz.properties import leaves, normal
-from tests.fuzz.values import arguments
 
 ADD = "add { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] add(p, q) }\n"
 STATE = "(s32[], f32[8])"

@@ -85,7 +85,7 @@ from tests.cpu.test_guard_pages import OUTSIDE, SIZES
 from tests.fuzz.guard import guarded
 from hlokit.judge.closeness.equality import differs, same_bytes
 from tests.fuzz.machine_code import many_chunks
-from tests.fuzz.values import random_array
+from hlokit.judge.fuzz.values import random_array
 source = np.random.default_rng(0)
 least, most = -2**31, 2**31 - 1
 for number, n in enumerate(SIZES):
@@ -115,7 +115,7 @@ def test_indices_outside_touch_nothing_outside(at_end: bool) -> None:
 CHUNKS = """
 import numpy as np, hlokit as hk
 from tests.fuzz.guard import guarded
-from tests.fuzz.values import random_array
+from hlokit.judge.fuzz.values import random_array
 source = np.random.default_rng(0)
 for height, features in ((9, 64), (9, 65), (8, 33)):
     text = f"x = f16[2,{height},20,117] parameter(0) k = f16[5,3,117,{features}] parameter(1)"
@@ -141,7 +141,7 @@ import hlokit as hk, numpy as np
 from tests.fuzz.guard import guarded
 from hlokit.judge.closeness.equality import same_bytes
 from tests.fuzz.machine_code import many_chunks
-from tests.fuzz.values import random_array
+from hlokit.judge.fuzz.values import random_array
 source = np.random.default_rng(0)
 for rows, t in ((7, "f32"), (1, "u8"), (1, "c64"), (3, "f64")):
     sizes = [1 + k * 5 % 37 for k in range(18)]
@@ -191,8 +191,8 @@ def test_interleaved_bytes_are_read_inside() -> None:
 RANDOM = """
 from tests.fuzz.guard import guarded
 from tests.fuzz.machine_code import wrong
-from tests.fuzz.programs import random_draw
-from tests.fuzz.shapes import shaped_draw
+from hlokit.judge.fuzz.programs import random_draw
+from hlokit.judge.fuzz.shapes import shaped_draw
 for seed in range({first}, {first} + 12):
     for draw in (random_draw, shaped_draw):
         with guarded(bool(seed % 2)):

@@ -27,8 +27,8 @@ import hlokit as hk
 from bench.lower import FOLDER, stored_text
 from hlokit.cpu.compiler import compile_program
 from hlokit.cpu.target import parse
-from tests.fuzz.programs import random_draw
-from tests.fuzz.shapes import large_draw, shaped_draw
+from hlokit.judge.fuzz.programs import random_draw
+from hlokit.judge.fuzz.shapes import large_draw, shaped_draw
 from tests.golden.programs import BUNDLED, HLO, program_names, read_program
 
 _AMX = "x86-64-avx512,+avx512vnni,+avx512bf16,+amx-tile,+amx-int8,+amx-bf16"

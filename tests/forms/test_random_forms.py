@@ -6,9 +6,9 @@ import pytest
 
 import hlokit as hk
 from hlokit.hlo.op import OPS
+from hlokit.judge.fuzz.programs import ALL_TYPES, Options, random_module
+from hlokit.judge.fuzz.values import arguments
 from tests.forms.checking import Checker
-from tests.fuzz.programs import ALL_TYPES, Options, random_module
-from tests.fuzz.values import arguments
 
 DRAWN = frozenset(name for name in OPS if not name.startswith("batch-norm"))
 """Batch norm, which the reference computes in f64, overflows on the special values: golden cases and edges test it."""

@@ -19,8 +19,8 @@ import hlokit as hk
 from hlokit.cpu.loops import order
 from hlokit.judge.closeness.equality import bits, differs, is_nan, leaves, same_bytes
 from hlokit.judge.closeness.spread import hangs_on_signs, near
+from hlokit.judge.fuzz.values import arguments
 from tests.fuzz.properties import MEMORY
-from tests.fuzz.values import arguments
 
 
 def wrong(

@@ -30,10 +30,10 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.interpreter import evaluate as interpreter
 from hlokit.interpreter.process import Process
 from hlokit.judge.closeness.bounds import difference
+from hlokit.judge.fuzz.programs import ALL_TYPES, Options, random_draw
+from hlokit.judge.fuzz.values import arguments
 from hlokit.proto.module import module_to_proto
 from tests.fuzz.jaxlib_values import pack, unpack
-from tests.fuzz.programs import ALL_TYPES, Options, random_draw
-from tests.fuzz.values import arguments
 
 CHILD = Path(__file__).with_name("jaxlib_runner.py")
 OPCODES = frozenset(hk.OPS) - {"rng", "rng-get-and-update-state", "dynamic-reshape", "ragged-dot"}

@@ -12,8 +12,8 @@ import numpy as np
 
 import hlokit as hk
 from hlokit.hlo.compare import same_module
+from hlokit.judge.fuzz.values import arguments
 from hlokit.proto.module import module_from_proto, module_to_proto
-from tests.fuzz.values import arguments
 
 MEMORY = 1 << 28
 """What evaluation of one instruction may take: the programs are small."""

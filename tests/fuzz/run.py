@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import hlokit as hk
+from hlokit.judge.fuzz.programs import Options, random_draw
+from hlokit.judge.fuzz.shapes import large_draw, shaped_draw
+from hlokit.judge.fuzz.values import arguments
 from tests.fuzz.guard import guarded
 from tests.fuzz.machine_code import many_chunks, wrong
 from tests.fuzz.mutation import mutated
-from tests.fuzz.programs import Options, random_draw
 from tests.fuzz.properties import MEMORY, broken, within
-from tests.fuzz.shapes import large_draw, shaped_draw
-from tests.fuzz.values import arguments
 
 ILLEGAL = 0.3
 """The chance that a draft is spoilt, in the illegal mode."""

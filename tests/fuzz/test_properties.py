@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import hlokit as hk
-from tests.fuzz.programs import Options, random_draw, random_module
-from tests.fuzz.recipes import RECIPES, WITHOUT_RECIPE
+from hlokit.judge.fuzz.programs import Options, random_draw, random_module
+from hlokit.judge.fuzz.recipes import RECIPES, WITHOUT_RECIPE
 from tests.fuzz.run import finding, illegal, legal, text
 
 MODES: dict[str, tuple[Callable[[int], str | None], int]] = {

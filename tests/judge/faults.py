@@ -43,11 +43,11 @@ from hlokit.judge.compare.least import least
 from hlokit.judge.engines.engine import Engine, WorkerEngine
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.judge.extract import extracted
+from hlokit.judge.fuzz.programs import USUAL_TYPES, Options, random_draw
+from hlokit.judge.fuzz.shapes import shaped_draw
+from hlokit.judge.fuzz.values import arguments
 from hlokit.passes.pipeline import DEFAULT
-from tests.fuzz.programs import USUAL_TYPES, Options, random_draw
 from tests.fuzz.properties import MEMORY
-from tests.fuzz.shapes import shaped_draw
-from tests.fuzz.values import arguments
 from tests.judge import FAULT_SEED
 from tests.judge.edits_of_code import Edit, edits
 from tests.judge.kernels import digests

@@ -7,9 +7,9 @@ import pytest
 import hlokit as hk
 from hlokit.cpu.compiler import PIPELINE
 from hlokit.hlo.lineage import Mark
+from hlokit.judge.fuzz.programs import Options, random_module
+from hlokit.judge.fuzz.values import arguments
 from hlokit.passes.pipeline import DEFAULT
-from tests.fuzz.programs import Options, random_module
-from tests.fuzz.values import arguments
 from tests.golden.programs import BUNDLED, read_program
 from tests.lineage import EXACT, complete, wrong
 

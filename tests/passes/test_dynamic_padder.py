@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.judge.fuzz.programs import random_module
+from hlokit.judge.fuzz.values import arguments
 from hlokit.passes.dynamic_padder.padder import padded
-from tests.fuzz.programs import random_module
 from tests.fuzz.properties import MEMORY, leaves
-from tests.fuzz.values import arguments
 
 ADD = "add { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] add(p, q) }\n"
 FIRST = "first { p = f32[] parameter(0) q = f32[] parameter(1) c = pred[] compare(p, p), direction=EQ ROOT r = f32[] select(c, p, q) }\n"

@@ -11,9 +11,9 @@ from hlokit.analysis.loops import counter, invariants, trip_count
 from hlokit.analysis.ranges import value_range
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
-from tests.fuzz.programs import Options, random_module
+from hlokit.judge.fuzz.programs import Options, random_module
+from hlokit.judge.fuzz.values import arguments
 from tests.fuzz.properties import leaves
-from tests.fuzz.values import arguments
 
 
 def counting(

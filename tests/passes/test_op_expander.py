@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import hlokit as hk
+from hlokit.judge.fuzz.programs import Options, random_module
+from hlokit.judge.fuzz.values import arguments
 from tests.forms.agree import difference
-from tests.fuzz.programs import Options, random_module
 from tests.fuzz.properties import leaves
-from tests.fuzz.values import arguments
 
 
 def expanded(module: hk.HloModule) -> hk.HloModule:

@@ -84,8 +84,8 @@ def test_observer_sees_every_pass() -> None:
 
 
 def test_random_programs_keep_their_bits() -> None:
-    from tests.fuzz.programs import random_module
-    from tests.fuzz.values import arguments as random_arguments
+    from hlokit.judge.fuzz.programs import random_module
+    from hlokit.judge.fuzz.values import arguments as random_arguments
 
     different: list[int] = []
     for seed in range(200):

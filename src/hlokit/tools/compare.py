@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json as json_module
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 from hlokit.api import compare_engines, verify
 from hlokit.errors import ArgumentError
+from hlokit.judge.compare.comparing import Comparison
+from hlokit.judge.compare.report import REPORT, write_report
 from hlokit.judge.engines.engine import CommandEngine, Engine, engine_of
 from hlokit.tools.files import loaded
 from hlokit.tools.inputs import arguments_for
@@ -25,12 +28,16 @@ def compare(
     memory: int = 0,
     bisect: bool = True,
     json: bool = False,
+    report: Path | None = None,
+    reduce_limit: float = 60.0,
 ) -> int:
     """Runs a program on engines, each in a process of its own, and judges their results by the reference.
 
     Verdicts: equal (the reference's bits), allowed (no further off than rounding may change it), wrong (with the first
     instruction whose value is wrong, or the pass that made it so), undecided, failed (an error, a crash, no result in
     time), unsupported. Exit status 1 if a result is wrong, undecided or missing.
+
+    Example: hlokit compare model.hlo --random 0 --engines compiled,jaxlib --report found
 
     Parameters
     ----------
@@ -55,6 +62,11 @@ def compare(
         look for the instruction or the pass that makes a result wrong (--no-bisect: do not).
     json:
         print JSON.
+    report:
+        a folder for a report on each engine whose result is wrong: the least program that shows it, its arguments, and
+        report.md, which is ready to file.
+    reduce_limit:
+        seconds that the search for the least program may take.
     """
     module = loaded(file)
     verify(module)
@@ -67,5 +79,16 @@ def compare(
         if engine_cmd is not None:
             opened.append(stack.enter_context(CommandEngine(engine_cmd, timeout)))
         found = compare_engines(module, *arguments, engines=opened, bisect=bisect)
+        if report is not None:
+            _write_reports(found, opened, report, reduce_limit)
     print(json_module.dumps(found.to_json(), indent=2) if json else found)
     return DONE if found.is_equal else FOUND
+
+
+def _write_reports(found: Comparison, engines: list[Engine], folder: Path, reduce_limit: float) -> None:
+    """Writes a report on each finding; says where on standard error."""
+    for number, (engine, judgement) in enumerate(zip(engines, found.judgements, strict=True)):
+        if judgement.is_finding:
+            place = folder / str(number)
+            write_report(found, judgement, engine, place, reduce_limit)
+            print(f"{engine.name}: {place / REPORT}", file=sys.stderr)

@@ -23,6 +23,7 @@ from hlokit.tools.debug import debug
 from hlokit.tools.diff import diff
 from hlokit.tools.explain import explain
 from hlokit.tools.extract import extract
+from hlokit.tools.fuzz import fuzz
 from hlokit.tools.ops import ops
 from hlokit.tools.opt import opt
 from hlokit.tools.partition import partition
@@ -74,6 +75,7 @@ app.command(diff)
 app.command(compare)
 app.command(reduce)
 app.command(extract)
+app.command(fuzz)
 app.command(cost)
 app.command(debug)
 app.command(compile)

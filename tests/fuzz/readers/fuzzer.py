@@ -16,9 +16,9 @@ from typing import Any, Generic, TypeVar
 
 import hlokit as hk
 from hlokit.analysis.cost import cost_of_module
+from hlokit.judge.fuzz.values import arguments
 from hlokit.text.printer import PrintOptions
 from tests.fuzz.machine_code import wrong
-from tests.fuzz.values import arguments
 from tests.golden.check import CaseTimeout, time_limit
 
 T = TypeVar("T", bytes, str)

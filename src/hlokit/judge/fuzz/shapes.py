@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import hlokit as hk
+from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.op import OPS
+from hlokit.judge.fuzz.programs import Draw, Graph, Options, random_draw
+from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DTYPES, DType
 from hlokit.types.shape import Shape
-from tests.fuzz.programs import Draw, Graph, Options, random_draw
 
 ODD = (1, 1, 2, 3, 5, 7, 11, 16, 17, 31, 32, 33, 64, 65)
 _EXACT = ("s32", "s32", "u32", "s8", "s64", "pred", "u4")
@@ -82,7 +85,7 @@ def loop_draw(seed: int) -> Draw:
     """A module with loops."""
     draw = Draw(seed, _LOOPS)
     graph = Graph(draw, "entry")
-    element = hk.DTYPES[graph.choice(("s32", "s32", "s32", "s8", "u32", "f32", "f32", "bf16"))]
+    element = DTYPES[graph.choice(("s32", "s32", "s32", "s8", "u32", "f32", "f32", "bf16"))]
     rows, columns = graph.choice((1, 2, 3, 5, 8, 17)), graph.choice((1, 3, 4, 16, 17, 33))
     loops = _Loops(graph, element, element[rows, columns], element[columns])
     for _ in range(graph.integer(1, 2)):
@@ -102,13 +105,13 @@ def loop_draw(seed: int) -> Draw:
 class _Loops:
     """What bodies are drawn with: a matrix type, the type of its rows, scalars."""
 
-    def __init__(self, graph: Graph, element: hk.DType, matrix: Shape, row: Shape) -> None:
+    def __init__(self, graph: Graph, element: DType, matrix: Shape, row: Shape) -> None:
         self.element, self.matrix, self.row = element, matrix, row
         for shape in (matrix, matrix, row, element[()]):
             graph.parameter(shape)
         for value in (0, 1, -1):
-            graph.scalar(hk.s32, value)
-        graph.parameter(hk.s32[()])
+            graph.scalar(dtypes.s32, value)
+        graph.parameter(dtypes.s32[()])
 
     def loop(self, graph: Graph) -> None:
         """A loop over some of the values that there are; its results become values."""
@@ -120,7 +123,7 @@ class _Loops:
         leaves = values
         if nested:
             values = [graph.add("tuple", values[:2]), *values[2:]]
-        start = graph.scalar(hk.s32, graph.choice((0, 0, 0, 2)))
+        start = graph.scalar(dtypes.s32, graph.choice((0, 0, 0, 2)))
         place = graph.integer(0, len(values))
         init = graph.add("tuple", [*values[:place], start, *values[place:]])
         shape = init.shape
@@ -128,7 +131,7 @@ class _Loops:
         step = graph.choice((1, 1, 1, 2))
         body.arrays = [*parts, counter]
         for value in (0, 1):
-            body.scalar(hk.s32, value)
+            body.scalar(dtypes.s32, value)
         for _ in range(graph.integer(1, 4)):
             self.step(body, counter)
         if graph.depth < 1 and graph.chance(0.25):
@@ -136,11 +139,11 @@ class _Loops:
         following = [self._carry(body, parts, k, leaf.shape) for k, leaf in enumerate(leaves)]
         if nested:
             following = [body.add("tuple", following[:2]), *following[2:]]
-        stepped = body.add("add", [counter, body.scalar(hk.s32, step)])
+        stepped = body.add("add", [counter, body.scalar(dtypes.s32, step)])
         body.computation.set_root(body.add("tuple", [*following[:place], stepped, *following[place:]]))
         graph.draw.module.add_computation(body.computation)
         condition, counter, parts = self._inside(graph, "condition", shape, place)
-        goes_on = condition.add("compare", [counter, condition.scalar(hk.s32, graph.integer(0, 6))], direction="LT")
+        goes_on = condition.add("compare", [counter, condition.scalar(dtypes.s32, graph.integer(0, 6))], direction="LT")
         scalars = [p for p in parts if p.shape is self.element[()]]
         if scalars and graph.chance(0.5):  # uncounted
             other = condition.add("compare", [scalars[0], condition.scalar(self.element, 3)], direction="NE")
@@ -148,7 +151,7 @@ class _Loops:
         condition.computation.set_root(goes_on)
         graph.draw.module.add_computation(condition.computation)
         result = graph.computation.add(
-            hk.OPS["while"](), [init], [condition.computation, body.computation], name=graph.draw.name("while")
+            OPS["while"](), [init], [condition.computation, body.computation], name=graph.draw.name("while")
         )
         self._parts(graph, result, place)
 
@@ -156,7 +159,7 @@ class _Loops:
         self, graph: Graph, name: str, shape: Shape, place: int
     ) -> tuple[Graph, Instruction, list[Instruction]]:
         inner = Graph(graph.draw, name, graph.depth + 1)
-        op = hk.OPS["parameter"](number=0, parameter_shape=shape)
+        op = OPS["parameter"](number=0, parameter_shape=shape)
         parameter = inner.computation.add(op, [], name=graph.draw.name("parameter"))
         counter, parts = self._parts(inner, parameter, place)
         return inner, counter, parts
@@ -197,10 +200,14 @@ class _Loops:
         graph.choice(_STEPS)(self, graph, counter)
 
     def index(self, graph: Graph, counter: Instruction | None) -> Instruction:
-        integers = [v for v in graph.arrays if v.shape is hk.s32[()]]
+        integers = [v for v in graph.arrays if v.shape is dtypes.s32[()]]
         if counter is not None and graph.chance(0.6):
             return counter
-        return graph.choice(integers) if integers and graph.chance(0.7) else graph.scalar(hk.s32, graph.integer(-2, 20))
+        return (
+            graph.choice(integers)
+            if integers and graph.chance(0.7)
+            else graph.scalar(dtypes.s32, graph.integer(-2, 20))
+        )
 
     # -- steps
 
@@ -218,7 +225,7 @@ class _Loops:
     def update(self, graph: Graph, counter: Instruction | None) -> None:
         """A row of a matrix replaced: by another row, a sum, a part of the same matrix."""
         matrix, at = self.find(graph, self.matrix), self.index(graph, counter)
-        zero = graph.scalar(hk.s32, 0)
+        zero = graph.scalar(dtypes.s32, 0)
         row = graph.add("reshape", [self.find(graph, self.row)], output_shape=self.element[(1, *self.row.dimensions)])
         if graph.chance(0.6):
             source = matrix if graph.chance(0.6) else self.find(graph, self.matrix)
@@ -238,7 +245,7 @@ class _Loops:
 
     def scatter(self, graph: Graph, counter: Instruction | None) -> None:
         row, count = self.find(graph, self.row), graph.integer(1, 5)
-        places = graph.constant(hk.s32[count, 1])
+        places = graph.constant(dtypes.s32[count, 1])
         inner = graph.inner("combine", [self.element[()]] * 2)
         code = graph.choice(("add", "maximum", "second"))
         last = inner.computation.parameters[1] if code == "second" else inner.add(code, inner.computation.parameters)
@@ -284,20 +291,22 @@ class _Loops:
             return
         operands = [self.find(graph, shape) for shape in (self.matrix, self.matrix, self.row)]
         state = graph.add("tuple", operands)
-        branches = []
+        branches: list[Computation] = []
         for _ in range(2):
             inner = Graph(graph.draw, "branch", graph.depth + 1)
-            op = hk.OPS["parameter"](number=0, parameter_shape=state.shape)
+            op = OPS["parameter"](number=0, parameter_shape=state.shape)
             parameter = inner.computation.add(op, [], name=graph.draw.name("parameter"))
             for k in range(3):
                 inner.add("get-tuple-element", [parameter], index=k)
-            inner.scalar(hk.s32, graph.integer(-1, 3))
+            inner.scalar(dtypes.s32, graph.integer(-1, 3))
             for _ in range(graph.integer(0, 2)):
                 self.step(inner)
             inner.computation.set_root(inner.add("tuple", [self.find(inner, o.shape) for o in operands]))
             branches.append(graph.draw.module.add_computation(inner.computation))
         which = graph.add(
-            "compare", [self.index(graph, counter), graph.scalar(hk.s32, 1)], direction=graph.choice(("LT", "EQ", "GT"))
+            "compare",
+            [self.index(graph, counter), graph.scalar(dtypes.s32, 1)],
+            direction=graph.choice(("LT", "EQ", "GT")),
         )
         graph.add("conditional", [which, state, state], branches)
 

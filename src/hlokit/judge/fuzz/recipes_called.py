@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-import hlokit as hk
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
+from hlokit.judge.fuzz.programs import Graph
+from hlokit.judge.fuzz.recipes import SCALAR_CODES, random_window, recipe
 from hlokit.ops.numerics import integer_range, narrow
+from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
-from tests.fuzz.programs import Graph
-from tests.fuzz.recipes import SCALAR_CODES, random_window, recipe
 
 _FOLDS = {
     "pred": ("and", "or", "xor", "add", "multiply"),
@@ -24,7 +25,7 @@ _FOLDS = {
 _IDENTITIES = {"add": 0, "multiply": 1, "or": 0, "xor": 0, "and": -1}
 
 
-def fold_of(graph: Graph, *elements: hk.DType) -> tuple[Computation, list[Instruction]]:
+def fold_of(graph: Graph, *elements: DType) -> tuple[Computation, list[Instruction]]:
     """A computation of N accumulated and N new scalars, and N init values."""
     if not graph.options.identities:
         return reducer(graph, *elements), [graph.like(e[()]) for e in elements]
@@ -41,7 +42,7 @@ def fold_of(graph: Graph, *elements: hk.DType) -> tuple[Computation, list[Instru
     return graph.draw.module.add_computation(inner.computation), inits
 
 
-def _identity(code: str, element: hk.DType) -> object:
+def _identity(code: str, element: DType) -> object:
     if element.kind == "pred":
         return code in ("and", "multiply")
     if code in ("maximum", "minimum"):
@@ -51,7 +52,7 @@ def _identity(code: str, element: hk.DType) -> object:
     return wide if code != "and" else narrow(wide, element.numpy)
 
 
-def reducer(graph: Graph, *elements: hk.DType, as_tuple: bool = False) -> Computation:
+def reducer(graph: Graph, *elements: DType, as_tuple: bool = False) -> Computation:
     """A computation of N accumulated and N new scalars: mostly one op, sometimes a drawn one."""
     if graph.options.identities:
         return fold_of(graph, *elements)[0]
@@ -154,7 +155,7 @@ def call(graph: Graph) -> Instruction | None:
     inner = graph.inner("callee", [o.shape.logical for o in operands])
     inner.grow(graph.integer(1, 3))
     if not inner.arrays:
-        inner.constant(hk.f32[2])
+        inner.constant(dtypes.f32[2])
     return graph.add("call", operands, [inner.result(graph.choice(inner.arrays).shape.static)])
 
 
@@ -163,7 +164,7 @@ def conditional(graph: Graph) -> Instruction | None:
     if graph.depth >= graph.options.depth:
         return None
     by_pred = graph.chance(0.5)
-    selector = graph.array(element=hk.pred if by_pred else hk.s32, rank=0)
+    selector = graph.array(element=dtypes.pred if by_pred else dtypes.s32, rank=0)
     count = 2 if by_pred else graph.integer(1, 3)
     operands = [graph.array(test=lambda s: not s.is_dynamic) for _ in range(count)]
     result, branches = graph.dtype()[graph.sizes()], list[Computation]()
@@ -179,24 +180,24 @@ def while_(graph: Graph) -> Instruction | None:
     if graph.depth >= graph.options.depth:
         return None
     values = [graph.array(test=lambda s: not s.is_dynamic) for _ in range(graph.integer(1, 2))]
-    state = Shape.tuple([hk.s32[()], *(v.shape.logical for v in values)])
+    state = Shape.tuple([dtypes.s32[()], *(v.shape.logical for v in values)])
     condition = graph.inner("condition", [state])
     parameter = condition.computation.parameters[0]
     counter = condition.add("get-tuple-element", [parameter], index=0)
     # the root: another pred of the state may never change
-    goes_on = condition.add("compare", [counter, condition.scalar(hk.s32, graph.integer(0, 4))], direction="LT")
+    goes_on = condition.add("compare", [counter, condition.scalar(dtypes.s32, graph.integer(0, 4))], direction="LT")
     condition.computation.set_root(goes_on)
     graph.draw.module.add_computation(condition.computation)
     body = graph.inner("body", [state])
     parameter = body.computation.parameters[0]
     parts = [body.add("get-tuple-element", [parameter], index=i) for i in range(len(state.elements))]
-    counter = body.add("add", [parts[0], body.scalar(hk.s32, 1)])
+    counter = body.add("add", [parts[0], body.scalar(dtypes.s32, 1)])
     body.arrays = parts[1:]
     body.grow(graph.integer(1, 3))
     roots = [counter, *(body._of(shape) for shape in state.elements[1:])]  # pyright: ignore[reportPrivateUsage]
     body.computation.set_root(body.add("tuple", roots))
     graph.draw.module.add_computation(body.computation)
-    init = graph.add("tuple", [graph.scalar(hk.s32, 0), *values])
+    init = graph.add("tuple", [graph.scalar(dtypes.s32, 0), *values])
     return graph.add("while", [init], [condition.computation, body.computation])
 
 
@@ -218,7 +219,7 @@ def sort(graph: Graph) -> Instruction:
 
 @recipe("scatter")
 def scatter(graph: Graph) -> Instruction | None:
-    from tests.fuzz.recipes import _indices  # pyright: ignore[reportPrivateUsage]
+    from hlokit.judge.fuzz.recipes import _indices  # pyright: ignore[reportPrivateUsage]
 
     arrays = _operands(graph)
     sizes = arrays[0].shape.dimensions

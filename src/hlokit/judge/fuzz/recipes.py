@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-import hlokit as hk
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.op import OPS
+from hlokit.judge.fuzz.programs import Graph, Recipe
 from hlokit.ops.elementwise import Binary, Unary
 from hlokit.ops.transcendental import Transcendental
+from hlokit.types import dtype as dtypes
+from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
+from hlokit.types.dtype import DTYPES, DType
+from hlokit.types.layout import Layout
+from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
-from hlokit.types.window import dilated
-from tests.fuzz.programs import Graph, Recipe
+from hlokit.types.window import PaddingDimension, Window, WindowDimension, dilated
 
 RECIPES: dict[str, Recipe] = {}
 """The recipe of each op that random programs contain."""
@@ -37,7 +42,7 @@ WITHOUT_RECIPE: dict[str, str] = {
 }
 """Ops that are not drawn, and why."""
 
-SCALAR_CODES: list[str] = []
+SCALAR_CODES: list[str] = ["compare", "select", "clamp", "convert", "reduce-precision"]
 """Elementwise ops, which computations of scalars are made of."""
 
 
@@ -91,13 +96,12 @@ for _opcode, _class in OPS.items():
     if issubclass(_class, (Unary, Binary)) and _opcode not in ("reduce-precision", "complex"):
         kind = _transcendental if issubclass(_class, Transcendental) else _unary
         RECIPES[_opcode] = _binary(_opcode) if issubclass(_class, Binary) else kind(_opcode)
-        SCALAR_CODES.append(_opcode)
-SCALAR_CODES += ["compare", "select", "clamp", "convert", "reduce-precision"]
+        SCALAR_CODES.insert(len(SCALAR_CODES) - 5, _opcode)
 
 
 @recipe("complex")
 def complex_(graph: Graph) -> Instruction:
-    part = graph.array(element=graph.choice([hk.f32, hk.f32, hk.f64]))
+    part = graph.array(element=graph.choice([dtypes.f32, dtypes.f32, dtypes.f64]))
     return graph.add("complex", [part, _partner(graph, part)])
 
 
@@ -114,9 +118,9 @@ def compare(graph: Graph) -> Instruction:
 def select(graph: Graph) -> Instruction:
     on_true = graph.array()
     if graph.chance(0.2):
-        pred = graph.array("pred", rank=0, element=hk.pred)
+        pred = graph.array("pred", rank=0, element=dtypes.pred)
     else:
-        pred = graph.like(hk.pred[on_true.shape.dimensions])
+        pred = graph.like(dtypes.pred[on_true.shape.dimensions])
     return graph.add("select", [pred, on_true, _partner(graph, on_true)])
 
 
@@ -140,7 +144,7 @@ def convert(graph: Graph) -> Instruction:
 def bitcast_convert(graph: Graph) -> Instruction | None:
     operand = graph.array("signed", "unsigned", "floating", "complex")
     shape, source = operand.shape, operand.shape.dtype
-    targets = [hk.DTYPES[n] for n in graph.options.types]
+    targets = [DTYPES[n] for n in graph.options.types]
     targets = [t for t in targets if t.is_complex == source.is_complex and t.kind != "pred"]
     targets = [t for t in targets if t is source or not t.is_complex]
     if not targets:
@@ -177,7 +181,7 @@ def stochastic_convert(graph: Graph) -> Instruction | None:
     target = graph.dtype("signed", "unsigned", "floating")
     if operand.shape.dtype.bits < 8:
         return None
-    random = graph.like(hk.DTYPES[f"u{operand.shape.dtype.bits}"][operand.shape.dimensions])
+    random = graph.like(DTYPES[f"u{operand.shape.dtype.bits}"][operand.shape.dimensions])
     return graph.add("stochastic-convert", [operand, random], output_shape=operand.shape.with_dtype(target))
 
 
@@ -186,7 +190,7 @@ def copy(graph: Graph) -> Instruction:
     operand = graph.array()
     shape = operand.shape
     if graph.options.layouts and shape.rank > 1:
-        shape = shape.with_layout(hk.Layout(graph.permutation(shape.rank)))
+        shape = shape.with_layout(Layout(graph.permutation(shape.rank)))
     return graph.add("copy", [operand], shape=shape)
 
 
@@ -260,11 +264,11 @@ def pad(graph: Graph) -> Instruction | None:
         whole = size + max(0, size - 1) * inside
         low = max(low, -whole)
         padding.append((low, max(high, -whole - low), inside))
-    sizes = [hk.PaddingDimension(*p).output_size(n) for n, p in zip(operand.shape.dimensions, padding, strict=True)]
+    sizes = [PaddingDimension(*p).output_size(n) for n, p in zip(operand.shape.dimensions, padding, strict=True)]
     if graph.has_no_room(sizes):
         return None
     value = graph.like(operand.shape.dtype[()])
-    return graph.add("pad", [operand, value], padding=tuple(hk.PaddingDimension(*p) for p in padding))
+    return graph.add("pad", [operand, value], padding=tuple(PaddingDimension(*p) for p in padding))
 
 
 @recipe("iota")
@@ -301,12 +305,12 @@ def other_sizes(graph: Graph, count: int) -> tuple[int, ...]:
 def bitcast(graph: Graph) -> Instruction:
     operand = graph.array(test=lambda s: not s.is_dynamic)
     element = operand.shape.dtype
-    targets = [t for t in map(hk.DTYPES.get, graph.options.types) if t and t.bits == element.bits]
+    targets = [t for t in map(DTYPES.get, graph.options.types) if t and t.bits == element.bits]
     if "pred" not in (element.kind, *(t.kind for t in targets)):
         element = graph.choice(targets or [element])
     output = element[other_sizes(graph, operand.shape.size)]
     if graph.options.layouts and output.rank > 1 and graph.chance(0.4):
-        output = output.with_layout(hk.Layout(graph.permutation(output.rank)))
+        output = output.with_layout(Layout(graph.permutation(output.rank)))
     return graph.add("bitcast", [operand], output_shape=output, shape=output)
 
 
@@ -382,11 +386,11 @@ def _indices(graph: Graph, counts: tuple[int, ...], vector: int) -> tuple[Instru
     sizes = (*counts[:place], vector, *counts[place:])
     if vector == 1 and graph.chance(0.3):
         sizes, place = counts, len(counts)
-    element = graph.choice([hk.s32, hk.s32, hk.s64, hk.u8, hk.s8])
+    element = graph.choice([dtypes.s32, dtypes.s32, dtypes.s64, dtypes.u8, dtypes.s8])
     if graph.chance(0.15):
         return graph.like(element[sizes]), place
-    values = graph.draw.arrays.integers(0 if element is hk.u8 else -2, 6, sizes).astype(element.numpy)
-    return graph.add("constant", literal=hk.Literal(element[sizes], np.asarray(values))), place
+    values = graph.draw.arrays.integers(0 if element is dtypes.u8 else -2, 6, sizes).astype(element.numpy)
+    return graph.add("constant", literal=Literal(element[sizes], np.asarray(values))), place
 
 
 # -- products
@@ -394,16 +398,20 @@ def _indices(graph: Graph, counts: tuple[int, ...], vector: int) -> tuple[Instru
 
 @recipe("ragged-dot")
 def ragged_dot(graph: Graph) -> Instruction | None:
-    return dot(graph, "ragged-dot")
+    return _product(graph, "ragged-dot")
 
 
 @recipe("scaled-dot")
 def scaled_dot(graph: Graph) -> Instruction | None:
-    return dot(graph, "scaled-dot")
+    return _product(graph, "scaled-dot")
 
 
 @recipe("dot")
-def dot(graph: Graph, opcode: str = "dot") -> Instruction | None:
+def dot(graph: Graph) -> Instruction | None:
+    return _product(graph, "dot")
+
+
+def _product(graph: Graph, opcode: str) -> Instruction | None:
     kinds = ("floating",) if opcode == "scaled-dot" else ()
     lhs = graph.array(*kinds, test=lambda s: s.rank <= 3, rank=graph.integer(0, 3))
     sizes, rank = lhs.shape.dimensions, lhs.shape.rank
@@ -423,7 +431,7 @@ def dot(graph: Graph, opcode: str = "dot") -> Instruction | None:
     output += [rhs_sizes[d] for d in sorted(free_right)]
     if graph.has_no_room(output):
         return None
-    numbers = {
+    numbers: dict[str, Any] = {
         "lhs_batch_dims": left_batch,
         "lhs_contracting_dims": left,
         "rhs_batch_dims": places[:batch_count],
@@ -441,7 +449,9 @@ def dot(graph: Graph, opcode: str = "dot") -> Instruction | None:
     return graph.add("dot", [lhs, rhs], **numbers, operand_precision=precision, output_shape=element[()])
 
 
-def _ragged(graph: Graph, lhs: Instruction, rhs: Instruction, numbers: dict, ragged: int, element: hk.DType):  # type: ignore[no-untyped-def, type-arg]
+def _ragged(
+    graph: Graph, lhs: Instruction, rhs: Instruction, numbers: dict[str, Any], ragged: int, element: DType
+) -> Instruction | None:
     """rhs gets a group dimension before all others."""
     groups = graph.integer(1, 3)
     rhs = graph.add(
@@ -452,7 +462,7 @@ def _ragged(graph: Graph, lhs: Instruction, rhs: Instruction, numbers: dict, rag
     )  # fmt: skip
     numbers = {n: tuple(d + 1 for d in v) if n.startswith("rhs") else v for n, v in numbers.items()}
     sizes = graph.draw.arrays.integers(0, 4, (groups,)).astype(np.int32)
-    group_sizes = graph.add("constant", literal=hk.Literal(hk.s32[groups], sizes))
+    group_sizes = graph.add("constant", literal=Literal(dtypes.s32[groups], sizes))
     return graph.add(
         "ragged-dot", [lhs, rhs, group_sizes], **numbers, lhs_ragged_dims=(ragged,), rhs_group_dims=(0,),
         output_shape=element[()],
@@ -464,13 +474,13 @@ def _scale(graph: Graph, shape: Shape) -> Instruction:
     return graph.like(graph.dtype("floating")[sizes if graph.chance(0.8) else ()])
 
 
-def preferred_type(graph: Graph, element: hk.DType) -> hk.DType:
+def preferred_type(graph: Graph, element: DType) -> DType:
     """The result type of a product: mostly the operands', sometimes a wider one."""
     if graph.chance(0.7):
         return element
     if element.is_complex:
-        return hk.c128
-    wider = [t for t in map(hk.DTYPES.__getitem__, graph.options.types) if t.bits >= element.bits]
+        return dtypes.c128
+    wider = [t for t in map(DTYPES.__getitem__, graph.options.types) if t.bits >= element.bits]
     return graph.choice([t for t in wider if t.kind == element.kind] or [element])
 
 
@@ -491,7 +501,7 @@ def convolution(graph: Graph) -> Instruction | None:
     rhs = graph.like(lhs.shape.dtype[tuple(kernel)])
     if rhs.shape.is_dynamic:
         return None
-    labels = hk.ConvolutionDimensionNumbers(
+    labels = ConvolutionDimensionNumbers(
         orders[0][0], orders[0][1], orders[0][2:], orders[1][1], orders[1][0], orders[1][2:],
         orders[2][0], orders[2][1], orders[2][2:],
     )  # fmt: skip
@@ -501,9 +511,9 @@ def convolution(graph: Graph) -> Instruction | None:
     )  # fmt: skip
 
 
-def random_window(graph: Graph, base: list[int], dilations: bool = True, reversal: bool = False) -> hk.Window:
+def random_window(graph: Graph, base: list[int], dilations: bool = True, reversal: bool = False) -> Window:
     """A window over an array of these sizes, mostly with at least one position."""
-    dimensions: list[hk.WindowDimension] = []
+    dimensions: list[WindowDimension] = []
     for size in base:
         one = graph.chance(0.3)
         extent = 1 if one else graph.integer(1, 3)
@@ -515,8 +525,8 @@ def random_window(graph: Graph, base: list[int], dilations: bool = True, reversa
             high += missing
         flipped = reversal and graph.chance(0.2)
         stride = graph.choice([1, 1, 2, 3])
-        dimensions.append(hk.WindowDimension(extent, stride, low, high, holes, spread, flipped))
-    return hk.Window(tuple(dimensions))
+        dimensions.append(WindowDimension(extent, stride, low, high, holes, spread, flipped))
+    return Window(tuple(dimensions))
 
 
 # -- the others
@@ -543,7 +553,7 @@ def cholesky(graph: Graph) -> Instruction:
     element = graph.dtype("floating", "complex")
     matrix = graph.draw.arrays.normal(0, 0.5, sizes)
     symmetric = (matrix + matrix.swapaxes(-1, -2)) / 2 + np.eye(size) * 2
-    literal = hk.Literal(element[sizes], symmetric.astype(np.float32).astype(element.numpy))
+    literal = Literal(element[sizes], symmetric.astype(np.float32).astype(element.numpy))
     operand = graph.add("constant", literal=literal) if graph.chance(0.7) else graph.like(element[sizes])
     return graph.add("cholesky", [operand], lower=graph.chance(0.5))
 
@@ -565,7 +575,7 @@ def triangular_solve(graph: Graph) -> Instruction:
 @recipe("fft")
 def fft(graph: Graph) -> Instruction:
     kind = graph.choice(["FFT", "IFFT", "RFFT", "IRFFT"])
-    element = graph.choice([hk.f32, hk.f64]) if kind == "RFFT" else graph.choice([hk.c64, hk.c128])
+    element = graph.choice([dtypes.f32, dtypes.f64]) if kind == "RFFT" else graph.choice([dtypes.c64, dtypes.c128])
     operand = graph.array(element=element, rank=graph.integer(1, 3), test=lambda s: not s.is_dynamic)
     count = graph.integer(1, operand.shape.rank)
     length = list(operand.shape.dimensions[-count:])
@@ -594,13 +604,13 @@ def rng(graph: Graph) -> Instruction:
 
 @recipe("rng-get-and-update-state")
 def rng_state(graph: Graph) -> Instruction:
-    return graph.add("rng-get-and-update-state", delta=graph.integer(0, 9), output_shape=hk.u64[2])
+    return graph.add("rng-get-and-update-state", delta=graph.integer(0, 9), output_shape=dtypes.u64[2])
 
 
 @recipe("rng-bit-generator")
 def rng_bit_generator(graph: Graph) -> Instruction:
     algorithm = graph.choice(["rng_default", "rng_three_fry", "rng_philox"])
-    state = graph.like(hk.u64[2 if algorithm == "rng_three_fry" or graph.chance(0.5) else 3])
+    state = graph.like(dtypes.u64[2 if algorithm == "rng_three_fry" or graph.chance(0.5) else 3])
     if state.shape.is_dynamic:
         state = graph.fresh(state.shape.static)
     data = graph.dtype("unsigned")[graph.sizes()]
@@ -618,10 +628,10 @@ def get_dimension_size(graph: Graph) -> Instruction:
 def set_dimension_size(graph: Graph) -> Instruction:
     operand = graph.array(test=lambda s: s.rank > 0, rank=graph.integer(1, 3))
     dimension = graph.integer(0, operand.shape.rank - 1)
-    size = graph.scalar(hk.s32, graph.integer(0, operand.shape.dimensions[dimension]))
+    size = graph.scalar(dtypes.s32, graph.integer(0, operand.shape.dimensions[dimension]))
     shape = None
     if graph.chance(0.15) and not operand.shape.dynamic[dimension]:
-        size = graph.scalar(hk.s32, operand.shape.dimensions[dimension])
+        size = graph.scalar(dtypes.s32, operand.shape.dimensions[dimension])
         shape = operand.shape.logical
     return graph.add("set-dimension-size", [operand, size], shape=shape, dimension=dimension)
 
@@ -630,9 +640,9 @@ def set_dimension_size(graph: Graph) -> Instruction:
 def dynamic_reshape(graph: Graph) -> Instruction | None:
     operand = graph.array(test=lambda s: not s.is_dynamic)
     sizes = other_sizes(graph, operand.shape.size)
-    numbers = [graph.scalar(hk.s32, n) for n in sizes]
+    numbers = [graph.scalar(dtypes.s32, n) for n in sizes]
     output = Shape.array(operand.shape.dtype, sizes, [graph.chance(0.5) for _ in sizes])
     return graph.add("dynamic-reshape", [operand, *numbers], output_shape=output)
 
 
-from tests.fuzz import recipes_called as recipes_called  # noqa: E402  # fills RECIPES with the ops that call
+from hlokit.judge.fuzz import recipes_called as recipes_called  # noqa: E402  # fills RECIPES with the ops that call

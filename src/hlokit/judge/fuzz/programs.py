@@ -16,15 +16,20 @@ from typing import Any
 
 import numpy as np
 
-import hlokit as hk
+from hlokit.errors import HlokitError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction, by_role
-from hlokit.hlo.op import infer_shape
+from hlokit.hlo.module import HloModule
+from hlokit.hlo.op import OPS, Op, infer_shape
+from hlokit.judge.fuzz.values import random_array
+from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DTYPES, DType
+from hlokit.types.layout import Layout
+from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
-from tests.fuzz.values import random_array
 
 INTEGERS = ("s1", "s2", "s4", "s8", "s16", "s32", "s64", "u1", "u2", "u4", "u8", "u16", "u32", "u64")
-SMALL_FLOATS = tuple(name for name in hk.DTYPES if name[:2] in ("f4", "f8"))
+SMALL_FLOATS = tuple(name for name in DTYPES if name[:2] in ("f4", "f8"))
 FLOATS = ("f16", "bf16", "f32", "f64")
 COMPLEX = ("c64", "c128")
 ALL_TYPES = ("pred", *INTEGERS, *SMALL_FLOATS, *FLOATS, *COMPLEX)
@@ -56,7 +61,7 @@ class Options:
     dimensions: tuple[int, ...] = ()
     """Sizes that dimensions of fresh values are chosen from, no more than a few thousand elements in all."""
     elements: int = 0
-    """If not 0, the number of elements that fresh arrays of one or more dimensions have at least: less than twice that."""
+    """If not 0, the number of elements that fresh arrays of one or more dimensions have: at most twice that."""
 
 
 @dataclass
@@ -65,12 +70,12 @@ class Draw:
 
     seed: int
     options: Options
-    rejections: list[hk.HlokitError] = field(default_factory=list[hk.HlokitError])
+    rejections: list[HlokitError] = field(default_factory=list[HlokitError])
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.arrays = np.random.default_rng(self.seed)
-        self.module = hk.HloModule(f"fuzz_{self.seed}")
+        self.module = HloModule(f"fuzz_{self.seed}")
         self._names = 0
 
     def name(self, stem: str) -> str:
@@ -101,17 +106,18 @@ class Graph:
     def choice(self, values: Sequence[Any]) -> Any:
         return self.random.choice(values)
 
-    def dtype(self, *kinds: str) -> hk.DType:
+    def dtype(self, *kinds: str) -> DType:
         """A random element type of one of the kinds, or of any."""
         names = self.options.types
         if self.chance(0.5):
             names = [n for n in USUAL_TYPES if n in names] or names
-        fitting = [n for n in names if not kinds or hk.DTYPES[n].kind in kinds]
-        fitting = fitting or [n for n in self.options.types if hk.DTYPES[n].kind in kinds]
-        return hk.DTYPES[self.choice(fitting or ["f32" if "floating" in kinds else "c64" if kinds else "s32"])]
+        fitting = [n for n in names if not kinds or DTYPES[n].kind in kinds]
+        fitting = fitting or [n for n in self.options.types if DTYPES[n].kind in kinds]
+        return DTYPES[self.choice(fitting or ["f32" if "floating" in kinds else "c64" if kinds else "s32"])]
 
     def sizes(self, rank: int | None = None, least: int = 0) -> tuple[int, ...]:
-        rank = self.choice([n for n in (0, 1, 1, 2, 2, 3, 4) if n <= self.options.rank]) if rank is None else rank
+        if rank is None:
+            rank = int(self.choice([n for n in (0, 1, 1, 2, 2, 3, 4) if n <= self.options.rank]))
         usual = [n for n in (1, 2, 3, 4, 5) if n <= self.options.largest]
         if self.options.elements:
             return self._large_sizes(rank)
@@ -151,13 +157,13 @@ class Graph:
         **attributes: Any,
     ) -> Instruction:
         """Appends the op; before that, with the chance `illegal`, tries a spoilt draft of it."""
-        cls = hk.OPS[op]
+        cls = OPS[op]
         if op not in UNSPOILT and self.options.illegal and self.chance(self.options.illegal):
             self._spoilt(cls, list(operands), called, dict(attributes))
         return self.append(cls(**attributes), operands, called, shape)
 
     def append(
-        self, op: hk.Op, operands: Sequence[Instruction], called: Sequence[Computation] = (), shape: Shape | None = None
+        self, op: Op, operands: Sequence[Instruction], called: Sequence[Computation] = (), shape: Shape | None = None
     ) -> Instruction:
         name = self.draw.name(op.opcode)
         if op.result_shape is not None:
@@ -174,7 +180,7 @@ class Graph:
         return instruction
 
     def _spoilt(
-        self, cls: type[hk.Op], operands: list[Instruction], called: Sequence[Computation], attributes: dict[str, Any]
+        self, cls: type[Op], operands: list[Instruction], called: Sequence[Computation], attributes: dict[str, Any]
     ) -> None:
         numbers = [name for name, value in attributes.items() if isinstance(value, (int, tuple)) and value != ()]
         if operands and self.arrays and (not numbers or self.chance(0.4)):
@@ -189,7 +195,7 @@ class Graph:
             attributes[name] = self._off(attributes[name])
         try:
             self.append(cls(**attributes), operands, called)
-        except hk.HlokitError as error:
+        except HlokitError as error:
             self.draw.rejections.append(error)
 
     def _off(self, value: Any) -> Any:
@@ -213,10 +219,10 @@ class Graph:
     def constant(self, shape: Shape, wild: float | None = None) -> Instruction:
         wild = self.options.wild if wild is None else wild
         value = random_array(self.draw.arrays, shape.dtype, shape.dimensions, wild, self.options.denormals)
-        return self.add("constant", literal=hk.Literal(shape, value))
+        return self.add("constant", literal=Literal(shape, value))
 
-    def scalar(self, element: hk.DType, value: Any) -> Instruction:
-        return self.add("constant", literal=hk.Literal(element[()], np.asarray(value).astype(element.numpy)))
+    def scalar(self, element: DType, value: Any) -> Instruction:
+        return self.add("constant", literal=Literal(element[()], np.asarray(value).astype(element.numpy)))
 
     def fresh(self, shape: Shape) -> Instruction:
         """A new value of the shape: a parameter of the entry computation, or a constant."""
@@ -226,7 +232,7 @@ class Graph:
 
     def parameter(self, shape: Shape) -> Instruction:
         if self.options.layouts and shape.rank > 1 and self.chance(0.2):
-            shape = shape.with_layout(hk.Layout(self.permutation(shape.rank)))
+            shape = shape.with_layout(Layout(self.permutation(shape.rank)))
         return self.add("parameter", shape=shape, number=len(self.computation.parameters), parameter_shape=shape)
 
     def array(self, *kinds: str, test: Callable[[Shape], bool] = lambda shape: True, **fresh: Any) -> Instruction:
@@ -255,8 +261,8 @@ class Graph:
         """A scalar integer, mostly a small one."""
         if self.chance(0.3):
             return self.array("signed", "unsigned", rank=0)
-        element = self.choice([hk.s32, hk.s32, hk.s64, hk.u32, hk.s8])
-        return self.scalar(element, abs(self.integer(low, high)) if element is hk.u32 else self.integer(low, high))
+        element = self.choice([dtypes.s32, dtypes.s32, dtypes.s64, dtypes.u32, dtypes.s8])
+        return self.scalar(element, abs(self.integer(low, high)) if element is dtypes.u32 else self.integer(low, high))
 
     # -- computations
 
@@ -264,7 +270,7 @@ class Graph:
         """A graph for a called computation with these parameters."""
         graph = Graph(self.draw, name, self.depth + 1)
         for shape in parameters:
-            graph.append(hk.OPS["parameter"](number=len(graph.computation.parameters), parameter_shape=shape), ())
+            graph.append(OPS["parameter"](number=len(graph.computation.parameters), parameter_shape=shape), ())
         return graph
 
     def grow(self, count: int, opcodes: Sequence[str] | None = None) -> None:
@@ -296,11 +302,11 @@ class Graph:
 
 def usable(options: Options, opcodes: Sequence[str] | None = None) -> list[Recipe]:
     """The recipes that the options allow, in the registry's order; those with more to go wrong more often."""
-    from tests.fuzz.recipes import RECIPES
+    from hlokit.judge.fuzz.recipes import RECIPES
 
-    names = [n for n in hk.OPS if n in RECIPES and (options.opcodes is None or n in options.opcodes)]
+    names = [n for n in OPS if n in RECIPES and (options.opcodes is None or n in options.opcodes)]
     names = [n for n in names if (opcodes is None or n in opcodes) and (options.dynamic or n not in DYNAMIC)]
-    return [RECIPES[n] for n in names for _ in range(1 if hk.OPS[n].elementwise else 3)]
+    return [RECIPES[n] for n in names for _ in range(1 if OPS[n].elementwise else 3)]
 
 
 _MOST_ELEMENTS = 5000
@@ -327,6 +333,24 @@ def random_draw(seed: int, options: Options = Options()) -> Draw:
     return draw
 
 
-def random_module(seed: int, options: Options = Options()) -> hk.HloModule:
+def random_module(seed: int, options: Options = Options()) -> HloModule:
     """A random legal module; the same seed and options give the same one."""
     return random_draw(seed, options).module
+
+
+def grown(module: HloModule, seed: int, options: Options = Options()) -> HloModule:
+    """A copy of a module whose entry computes more: random ops on the values that it has. Its result is a tuple of
+    the result that it had and of the last values."""
+    draw = Draw(seed, options)
+    draw.module = module.clone()
+    entry = draw.module.entry
+    graph = Graph(draw, "grown")
+    graph.computation = entry
+    graph.arrays = [i for i in entry.post_order() if i.shape.is_array and not i.shape.is_unbounded]
+    root = entry.root
+    graph.grow(graph.integer(1, options.instructions))
+    values = [v for v in graph.arrays[-4:] if v is not root]
+    entry.set_root(graph.add("tuple", [root, *values]))
+    draw.module.result_layout, draw.module.input_output_alias = None, []
+    draw.module.parameter_layouts = None
+    return draw.module

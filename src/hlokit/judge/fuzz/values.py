@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
-import hlokit as hk
+from hlokit.hlo.module import HloModule
+from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
+from hlokit.types.shape import Shape
 
 _FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-3, 100.0, float("inf"), float("-inf"), float("nan"), 1e-40, 3e38)
 _INTEGERS = (0, 1, -1, 2, 3, 7, -128, 127, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
 
 
 def random_array(
-    source: np.random.Generator, element: hk.DType, sizes: Sequence[int], wild: float = 0.3, denormals: bool = True
+    source: np.random.Generator, element: DType, sizes: Sequence[int], wild: float = 0.3, denormals: bool = True
 ) -> Any:
     """An array of the type: small values, and with chance `wild` an element is one of the type's special ones."""
     shape = tuple(sizes)
@@ -29,7 +32,7 @@ def random_array(
     if element.is_floating:
         plain = np.round(source.normal(0, 2, shape), 2)
         chosen = np.where(special, source.choice(_FLOATS if denormals else _FLOATS[:-2], shape), plain)
-        if element is hk.f8e8m0fnu:  # no sign, no zero; XLA's text of 2^-127 reads back as 2^-126
+        if element is dtypes.f8e8m0fnu:  # no sign, no zero; XLA's text of 2^-127 reads back as 2^-126
             chosen = np.maximum(np.abs(chosen), 2.0**-126)
         with np.errstate(all="ignore"):
             return chosen.astype(np.float32 if element.bits < 32 else element.numpy).astype(element.numpy)
@@ -42,14 +45,14 @@ def random_array(
     return np.asarray(chosen).astype(element.numpy)
 
 
-def random_value(source: np.random.Generator, shape: hk.Shape, wild: float = 0.3, denormals: bool = True) -> Any:
+def random_value(source: np.random.Generator, shape: Shape, wild: float = 0.3, denormals: bool = True) -> Any:
     """A value of the shape; arrays of full size, also where a dimension is dynamic."""
     if shape.is_tuple:
         return tuple(random_value(source, part, wild, denormals) for part in shape.elements)
     return random_array(source, shape.dtype, shape.dimensions, wild, denormals) if shape.is_array else None
 
 
-def arguments(module: hk.HloModule, seed: int, wild: float = 0.3, denormals: bool = True) -> list[Any]:
+def arguments(module: HloModule, seed: int, wild: float = 0.3, denormals: bool = True) -> list[Any]:
     """One value per parameter of the module."""
     source = np.random.default_rng(seed)
     return [random_value(source, parameter.shape, wild, denormals) for parameter in module.entry.parameters]

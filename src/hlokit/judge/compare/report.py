@@ -1,0 +1,106 @@
+"""Reports: a finding as Markdown that can be filed, with the program, its arguments and what shows it again."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from hlokit.files.arrays import leaves_of, npz_of
+from hlokit.judge.closeness.equality import leaves
+from hlokit.judge.compare.comparing import Comparison, Judgement, compare_engines
+from hlokit.judge.compare.least import least
+from hlokit.judge.engines.engine import CommandEngine, Engine
+from hlokit.rules import rules
+
+PROGRAM, ARGUMENTS, REPORT = "program.hlo", "arguments.npz", "report.md"
+_SHOWN = 40
+"""Elements of an array that a report shows."""
+
+
+def write_report(
+    comparison: Comparison, judgement: Judgement, engine: Engine, folder: Path, time_limit: float | None = None
+) -> Judgement:
+    """Reduces a finding and writes the program, its arguments and the report to a folder. Gives the judgement of the
+    least program.
+
+    Raises ArgumentError if the engine does not show the finding again.
+    """
+    found = least(comparison, judgement, engine, time_limit)
+    small = compare_engines(found.module, found.arguments or (), [engine])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PROGRAM).write_text(found.module.to_text("short_parsable"), encoding="utf-8")
+    (folder / ARGUMENTS).write_bytes(npz_of(tuple(found.arguments or ()), "in"))
+    (folder / REPORT).write_text(markdown(small, engine), encoding="utf-8")
+    return small.judgements[0]
+
+
+def markdown(comparison: Comparison, engine: Engine) -> str:
+    """The report of a comparison with one engine."""
+    (judgement,) = comparison.judgements
+    where = judgement.instruction or (judgement.guilty and f"pass {judgement.guilty}") or comparison.module.name
+    lines = [f"# {engine.name}: {judgement.verdict}: {where[:100]}", "", _first_upper(judgement.message) + ".", ""]
+    if judgement.guilty:
+        lines += [f"The pass `{judgement.guilty}` makes it so.", ""]
+    if judgement.kernel:
+        lines += [f"The kernel of {', '.join(f'`{name}`' for name in judgement.kernel)} makes it so.", ""]
+    if judgement.rules:
+        lines += ["What the language says:", ""]
+        lines += [f"- {label}: {rules()[label].text}" for label in judgement.rules] + [""]
+    lines += ["## Program", "", "```", comparison.module.to_text("short_parsable").strip(), "```", ""]
+    lines += ["## Arguments", "", "```"]
+    lines += [_shown(p.name, v) for p, v in zip(comparison.module.entry.parameters, comparison.arguments, strict=True)]
+    lines += ["```", "", "## Results", "", "```"]
+    lines += [_shown(f"reference, result {k}", v) for k, v in enumerate(leaves(comparison.expected))]
+    lines += [_shown(f"{engine.name}, result {k}", v) for k, v in enumerate(judgement.outcome.leaves)]
+    if judgement.outcome.status != "ok":
+        lines.append(str(judgement.outcome))
+    lines += ["```", "", "## How to see it", "", "```sh", _command(engine), "```", "", "## Versions", ""]
+    lines += [f"- {line}" for line in _versions(engine)]
+    return "\n".join(lines) + "\n"
+
+
+def _command(engine: Engine) -> str:
+    option = "--engine-cmd" if isinstance(engine, CommandEngine) else "--engines"
+    others = " --engines strict" if isinstance(engine, CommandEngine) else ""
+    return f"hlokit compare {PROGRAM} --input {ARGUMENTS}{others} {option} {shlex.quote(engine.name)}"
+
+
+def _versions(engine: Engine) -> list[str]:
+    """The versions of what took part, and the machine."""
+    lines = [f"{name} {_version(name)}" for name in ("hlokit", "numpy", "llvmlite")]
+    if engine.name.startswith(("jaxlib", "pjrt/")) and "@" not in engine.name:
+        lines += [f"jaxlib {_version('jaxlib')}"]
+    flags = os.environ.get("XLA_FLAGS")
+    return [
+        *lines, f"Python {platform.python_version()}", f"{platform.system()} {platform.machine()}, {_processor()}",
+        *([f"XLA_FLAGS={flags}"] if flags else []),
+    ]  # fmt: skip
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.processor()
+    return next((line.partition(": ")[2] for line in text.splitlines() if line.startswith("model name")), "")
+
+
+def _shown(name: str, value: object) -> str:
+    parts = [np.array2string(leaf, threshold=_SHOWN) for leaf in leaves_of(value) if leaf is not None]
+    return f"{name} = {', '.join(parts)}"
+
+
+def _first_upper(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,219 @@
+"""Campaigns: random programs on engines; what is found is reduced, told apart by its cause and kept."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hlokit.errors import ArgumentError, HlokitError
+from hlokit.files.arrays import arguments_from_arrays, arrays_in
+from hlokit.hlo.module import HloModule
+from hlokit.hlo.op import OPS
+from hlokit.judge.compare.comparing import Comparison, Judgement, compare_engines, kind_of
+from hlokit.judge.compare.report import ARGUMENTS, PROGRAM, write_report
+from hlokit.judge.engines.engine import Engine, engine_of
+from hlokit.judge.fuzz.programs import Options, grown, random_module
+from hlokit.judge.fuzz.recipes import RECIPES
+from hlokit.judge.fuzz.shapes import shaped_draw
+from hlokit.judge.fuzz.values import arguments
+from hlokit.text.parser import parse_hlo
+from hlokit.types.dtype import DTYPES
+
+_LOG = "campaign.jsonl"
+
+
+@dataclass
+class Finding:
+    """A difference or failure.
+
+    cause    the engine with the pass, the opcode or the message that tells it from others
+    seed     draws the program
+    count    the programs that showed it
+    folder   where the least program, its arguments and the report are; None if they were not kept
+    """
+
+    cause: str
+    seed: int
+    message: str
+    count: int = 1
+    folder: Path | None = None
+
+
+@dataclass
+class Campaign:
+    """The result of `hk.fuzz`.
+
+    verdicts   how often each engine got each verdict
+    findings   by cause
+    skipped    programs that the reference itself refuses
+    next_seed  where the same campaign goes on
+    """
+
+    verdicts: Counter[str] = field(default_factory=Counter[str])
+    findings: dict[str, Finding] = field(default_factory=dict[str, Finding])
+    skipped: int = 0
+    next_seed: int = 0
+
+    def __str__(self) -> str:
+        lines = [f"{count:8,} {verdict}" for verdict, count in sorted(self.verdicts.items())]
+        lines += [f"{self.skipped:8,} programs that the reference refuses"] if self.skipped else []
+        for found in self.findings.values():
+            where = f"  {found.folder}" if found.folder is not None else ""
+            lines.append(f"{found.cause}: {found.count} times, first with seed {found.seed}{where}")
+            lines.append(f"  {found.message[:300]}")
+        return "\n".join(lines)
+
+
+def checked(options: Options) -> Options:
+    """The options, if the ops and types are some that can be drawn; ArgumentError names those that are not."""
+    for name in sorted(options.opcodes or ()):
+        if name not in OPS:
+            raise ArgumentError(f"fuzz: there is no op {name!r}")
+        if name not in RECIPES:
+            raise ArgumentError(f"fuzz: {name} is not drawn")
+    for name in options.types:
+        if name not in DTYPES:
+            raise ArgumentError(f"fuzz: there is no element type {name!r}")
+    if options.instructions < 1:
+        raise ArgumentError(f"fuzz: programs of {options.instructions} instructions, expected at least 1")
+    return options
+
+
+def fuzz(
+    count: int,
+    engines: Sequence[str | Engine],
+    *,
+    seed: int = 0,
+    options: Options | None = None,
+    modules: Sequence[HloModule] = (),
+    folder: Path | None = None,
+    seconds: float = 60.0,
+    reduce_seconds: float = 30.0,
+    on_finding: Callable[[Finding], None] | None = None,
+) -> Campaign:
+    """Runs random programs on engines: see `hk.fuzz`."""
+    if not engines:
+        raise ArgumentError("fuzz: no engines to compare with the reference")
+    if count < 1 or seed < 0 or seconds <= 0:
+        raise ArgumentError("fuzz: count takes numbers from 1, seed from 0, seconds above 0")
+    chosen = None if options is None else checked(options)
+    found = _resumed(folder, seed)
+    with ExitStack() as stack:
+        opened = [e if isinstance(e, Engine) else stack.enter_context(engine_of(e, seconds)) for e in engines]
+        for number in range(found.next_seed, seed + count):
+            _one(number, opened, chosen, modules, found, folder, reduce_seconds, on_finding)
+            found.next_seed = number + 1
+    return found
+
+
+def drawn(seed: int, options: Options | None = None, modules: Sequence[HloModule] = ()) -> HloModule:
+    """The program of a seed: of the options, grown from one of the modules, or of the shapes that compilers meet."""
+    if modules:
+        return grown(modules[seed % len(modules)], seed, options or Options(dynamic=False, layouts=False, depth=1))
+    return shaped_draw(seed).module if options is None else random_module(seed, options)
+
+
+def again(folder: Path, engines: Sequence[str], seconds: float = 60.0) -> dict[str, Comparison]:
+    """Runs all that is kept in a folder of a campaign; gives the comparisons by the names of their folders."""
+    kept = sorted(path.parent for path in folder.glob(f"*/{PROGRAM}"))
+    if not kept:
+        raise ArgumentError(f"fuzz: {folder} has no findings")
+    with ExitStack() as stack:
+        opened = [stack.enter_context(engine_of(name, seconds)) for name in engines]
+        return {one.name: compare_engines(*_kept(one), opened) for one in kept}
+
+
+def _kept(folder: Path) -> tuple[HloModule, list[Any]]:
+    module = parse_hlo((folder / PROGRAM).read_text(encoding="utf-8"))
+    return module, arguments_from_arrays(module, arrays_in((folder / ARGUMENTS).read_bytes()))
+
+
+def _one(
+    seed: int,
+    engines: Sequence[Engine],
+    options: Options | None,
+    modules: Sequence[HloModule],
+    found: Campaign,
+    folder: Path | None,
+    reduce_seconds: float,
+    on_finding: Callable[[Finding], None] | None,
+) -> None:
+    """The program of one seed on all engines."""
+    module = drawn(seed, options, modules)
+    given = arguments(module, seed, 0.05, denormals=False)
+    verdicts: list[str] = []
+    new: list[Finding] = []
+    try:
+        comparison = compare_engines(module, given, engines)
+    except HlokitError:
+        comparison = None
+        found.skipped += 1
+    for engine, judgement in zip(engines, comparison.judgements if comparison is not None else (), strict=False):
+        verdicts.append(f"{engine.name}: {judgement.verdict}")
+        if not judgement.is_finding or comparison is None:
+            continue
+        cause = cause_of(engine.name, judgement)
+        if cause in found.findings:
+            found.findings[cause].count += 1
+            continue
+        one = Finding(cause, seed, judgement.message)
+        if folder is not None:
+            one.folder = folder / f"{len(found.findings):04}"
+            try:
+                small = Comparison(module, comparison.arguments, comparison.expected, (judgement,))
+                one.message = write_report(small, judgement, engine, one.folder, reduce_seconds).message
+            except HlokitError as error:
+                one.message += f" (not reduced: {error})"
+                one.folder = None
+        found.findings[cause] = one
+        new.append(one)
+        if on_finding is not None:
+            on_finding(one)
+    found.verdicts.update(verdicts)
+    if folder is not None:
+        _log(folder, seed, verdicts, new)
+
+
+def cause_of(engine: str, judgement: Judgement) -> str:
+    """What tells a finding from others: the pass, the opcode and types of the instruction, or the message."""
+    if judgement.guilty:
+        return f"{engine}: {judgement.verdict}: pass {judgement.guilty}"
+    instruction = judgement.instruction.partition(" = ")[2]
+    if instruction:
+        shape, _, rest = instruction.partition(" ")
+        return f"{engine}: {judgement.verdict}: {rest.partition('(')[0]} to {shape.partition('[')[0]}"
+    return f"{engine}: {judgement.verdict}: {kind_of(judgement.message)}"
+
+
+def _log(folder: Path, seed: int, verdicts: Sequence[str], new: Sequence[Finding]) -> None:
+    """Adds the program to the folder's log, from which a campaign goes on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    record: dict[str, Any] = {"seed": seed, "verdicts": list(verdicts)}
+    if new:
+        record["new"] = [[f.cause, f.message, f.folder.name if f.folder is not None else None] for f in new]
+    with (folder / _LOG).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+def _resumed(folder: Path | None, seed: int) -> Campaign:
+    """The campaign as the folder's log has it."""
+    found = Campaign(next_seed=seed)
+    path = folder / _LOG if folder is not None else None
+    if folder is None or path is None or not path.exists():
+        return found
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            break  # the last line of a run that was ended
+        found.verdicts.update(record["verdicts"])
+        found.skipped += not record["verdicts"]
+        found.next_seed = max(found.next_seed, record["seed"] + 1)
+        for cause, message, name in record.get("new", ()):
+            found.findings[cause] = Finding(cause, record["seed"], message, 1, folder / name if name else None)
+    return found

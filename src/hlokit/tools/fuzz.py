@@ -1,0 +1,97 @@
+"""hlokit fuzz: random programs on engines."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hlokit.errors import ArgumentError
+from hlokit.judge.fuzz.campaign import Finding, again
+from hlokit.judge.fuzz.campaign import fuzz as run_campaign
+from hlokit.judge.fuzz.programs import Options
+from hlokit.tools.files import loaded
+from hlokit.tools.status import DONE, FOUND
+
+_TYPES = "pred,s8,s32,s64,u8,u32,bf16,f16,f32,f64,c64"
+
+
+def fuzz(
+    *files: Path,
+    engines: str = "passes,compiled,strict",
+    count: int = 100,
+    seed: int = 0,
+    ops: str | None = None,
+    types: str | None = None,
+    instructions: int | None = None,
+    largest: int = 5,
+    folder: Path | None = None,
+    timeout: float = 60.0,
+    reduce_limit: float = 30.0,
+    rerun: bool = False,
+) -> int:
+    """Runs random programs on engines, each in a process of its own, and judges their results by the reference.
+
+    Example: hlokit fuzz --engines jaxlib --count 500 --ops dot,add,reduce --types f32,bf16 --folder found
+
+    What is wrong is reduced, told apart by its cause, and kept in FOLDER: program.hlo, arguments.npz and report.md for
+    each cause. The same command goes on where it was stopped. Exit status 1 if something was found.
+
+    Parameters
+    ----------
+    files:
+        programs to begin with: random ops are added to copies of them. Without files, --ops and --types programs have
+        the shapes that compilers meet: loops, reductions, products, movements.
+    engines:
+        with commas between them, as `hlokit compare` names them.
+    count:
+        how many programs.
+    seed:
+        the seed of the first; each next program has the next seed.
+    ops:
+        draw these ops alone, with commas between them.
+    types:
+        draw these element types alone, with commas between them.
+    instructions:
+        the most ops that are drawn for a program, with what they need; 8 by default.
+    largest:
+        the greatest size of a dimension, of programs drawn from --ops and --types.
+    folder:
+        where findings are kept.
+    timeout:
+        seconds that a run may take.
+    reduce_limit:
+        seconds that the reduction of a finding may take.
+    rerun:
+        only run again what FOLDER keeps.
+    """
+    names = _words(engines)
+    if rerun:
+        if folder is None:
+            raise ArgumentError("fuzz: --rerun takes --folder")
+        comparisons = again(folder, names, timeout)
+        for name, comparison in comparisons.items():
+            print("\n".join(f"{name}: {line}" for line in str(comparison).splitlines()))
+        return DONE if all(c.is_equal for c in comparisons.values()) else FOUND
+    options = None
+    if files or ops is not None or types is not None or instructions is not None:
+        options = Options(
+            instructions=8 if instructions is None else instructions,
+            opcodes=None if ops is None else frozenset(_words(ops)),
+            types=tuple(_words(_TYPES if types is None else types)),
+            dynamic=False, layouts=False, wild=0.05, denormals=False, identities=True, largest=largest,
+        )  # fmt: skip
+    modules = [loaded(file) for file in files]
+    found = run_campaign(
+        count, names, seed=seed, options=options, modules=modules, folder=folder, seconds=timeout,
+        reduce_seconds=reduce_limit, on_finding=_tell,
+    )  # fmt: skip
+    print(found)
+    return FOUND if found.findings else DONE
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _tell(finding: Finding) -> None:
+    print(f"seed {finding.seed}: {finding.cause}", file=sys.stderr, flush=True)

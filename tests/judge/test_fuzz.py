@@ -1,0 +1,87 @@
+"""`hk.fuzz`, `hlokit fuzz` and reports: findings of an engine that is wrong, reduced and told apart."""
+
+from pathlib import Path
+
+import pytest
+
+import hlokit as hk
+from hlokit.judge.fuzz.campaign import again
+from hlokit.judge.fuzz.programs import Options, grown, random_module
+from hlokit.tools.main import main
+from tests.judge.test_compare import DOUBLED, TEXT, faulty, tool
+
+
+def run(*words: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(map(str, words)))
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_findings_are_reduced_told_apart_and_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "found"
+    with faulty(tmp_path, "compiled-1", "cpu/math/functions.py", *DOUBLED) as engine:
+        options = {"ops": ["sine", "negate", "add"], "types": ["f32"], "folder": folder, "reduce_seconds": 20}
+        found = hk.fuzz(6, [engine], **options)  # type: ignore[arg-type]
+        verdicts = dict(found.verdicts)
+        assert verdicts.get("compiled-1: wrong", 0) > 1
+        assert [cause for cause in found.findings if "sine" in cause] == list(found.findings)
+        further = hk.fuzz(7, [engine], **options)  # type: ignore[arg-type]
+        assert sum(further.verdicts.values()) == 7  # goes on where it was
+        assert list(further.findings) == list(found.findings)
+    (finding,) = found.findings.values()
+    assert finding.folder is not None
+    small = hk.load(finding.folder / "program.hlo")
+    assert [i.opcode for i in small.entry.instructions] == ["parameter", "sine"]
+    report = (finding.folder / "report.md").read_text()
+    assert "The kernel of `" in report
+    for heading in ("## Program", "## Arguments", "## Results", "## How to see it", "## Versions"):
+        assert heading in report
+    assert "hlokit compare program.hlo --input arguments.npz --engines compiled-1" in report
+    right = again(folder, ["compiled-1"])
+    assert all(comparison.is_equal for comparison in right.values())
+
+
+def test_modules_are_grown() -> None:
+    module = hk.parse(TEXT)
+    options = Options(opcodes=frozenset({"add", "transpose"}), types=("f32",), dynamic=False, layouts=False)
+    bigger = grown(module, 3, options)
+    hk.verify(bigger)
+    assert len(bigger.entry) > len(module.entry)
+    assert str(bigger) == str(grown(module, 3, options))
+    assert str(module) == str(hk.parse(TEXT))
+
+
+def test_bad_arguments() -> None:
+    for wrong, what in (({"ops": ["sum"]}, "no op 'sum'"), ({"types": ["f33"]}, "no element type 'f33'")):
+        with pytest.raises(hk.ArgumentError, match=what):
+            hk.fuzz(1, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(hk.ArgumentError, match="all-reduce is not drawn"):
+        hk.fuzz(1, ops=["all-reduce"])
+    with pytest.raises(hk.ArgumentError, match="count"):
+        hk.fuzz(0)
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("fuzz", "--engines", "strict", "--count", 2, "--ops", "add,multiply", "--types", "s32") == 0
+    assert "2 strict: equal" in capsys.readouterr().out
+    assert run("fuzz", "--rerun") == 2
+    assert run("fuzz", "--rerun", "--folder", tmp_path) == 2
+    assert "has no findings" in capsys.readouterr().err
+
+
+def test_report_of_compare(tmp_path: Path) -> None:
+    file, folder = tmp_path / "m.hlo", tmp_path / "reports"
+    file.write_text(TEXT)
+    wrong = tool(tmp_path, "negate", "true(self, *a, **k) + np.float32(1)")
+    assert run("compare", file, "--engines", "strict", "--engine-cmd", wrong, "--report", folder) == 1
+    text = (folder / "1" / "report.md").read_text()
+    assert "NEG-1: " in text
+    assert "negate(" in text
+    small = hk.load(folder / "1" / "program.hlo")
+    assert [i.opcode for i in small.entry.instructions] == ["parameter", "negate"]
+    assert f"--engine-cmd '{wrong}'" in text
+
+
+def test_random_module_is_the_same() -> None:
+    assert str(random_module(5)) == str(random_module(5))
