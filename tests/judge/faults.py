@@ -46,6 +46,7 @@ from hlokit.judge.extract import extracted
 from hlokit.judge.fuzz.programs import USUAL_TYPES, Options, random_draw
 from hlokit.judge.fuzz.shapes import shaped_draw
 from hlokit.judge.fuzz.values import arguments
+from hlokit.judge.reduce.case import Case
 from hlokit.passes.pipeline import DEFAULT
 from tests.fuzz.properties import MEMORY
 from tests.judge import FAULT_SEED
@@ -240,7 +241,21 @@ def _is_right(kind: str, edit: Edit, program: Program, judgement: Judgement, pat
         return list(judgement.kernel) in [list(kernel[1:]) for kernel in changed]
     if not instruction or judgement.verdict != "failed":
         return False
-    return _has(_kernels(extracted(program.module, instruction).module)[""], edit)
+    try:
+        if _has(_kernels(extracted(program.module, instruction).module)[""], edit):
+            return True
+    except HlokitError:
+        pass
+    order = [i.name for i in program.module.entry.post_order() if i.opcode not in ("tuple", "get-tuple-element")]
+    before = order[order.index(instruction) - 1]
+    return _has(_up_to(program, instruction), edit) and not _has(_up_to(program, before), edit)
+
+
+def _up_to(program: Program, name: str) -> Lines:
+    """The lines that make the kernels of a program up to an instruction."""
+    case = Case(program.module.clone())
+    case.module.entry.set_root(next(i for i in case.module.entry.instructions if i.name == name))
+    return _kernels(case.module)[""] if case.finish() else set()
 
 
 def _digests(path: Path, module: hk.HloModule) -> list[list[str]]:

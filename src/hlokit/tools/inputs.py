@@ -2,15 +2,57 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hlokit.errors import ArgumentError
+from hlokit.errors import ArgumentError, HlokitError
 from hlokit.files.arrays import arguments_from_arrays, arrays_in, made_up
 from hlokit.hlo.module import HloModule
+from hlokit.text.literals import parse_literal
+from hlokit.text.shapes import parse_shape
 from hlokit.tools.files import content_of
+
+_LITERAL = re.compile(
+    r"(?:(?P<type>[a-z]\w*\[[\d,]*\])|(?P<sizes>(?:\d+x)*)(?P<element>[a-z]\w*))\s*=\s*(?P<value>.+)", re.DOTALL
+)
+
+
+def is_literal(word: str) -> bool:
+    """Whether an --input is a value (f32[4,8]=1, 4x8xf32=1), not the name of a file."""
+    return _LITERAL.fullmatch(word) is not None
+
+
+def values_of(module: HloModule, words: Sequence[str]) -> list[Any]:
+    """The arguments that words like f32[4,8]=1 and 's32[3]={1, 2, 3}' say, one for each parameter.
+
+    Raises ArgumentError for another count, and for what is not a value of its type.
+    """
+    parameters = module.entry.parameters
+    if len(words) != len(parameters):
+        raise ArgumentError(f"--input: {len(words)} values, {module.name} takes {len(parameters)}")
+    return [_value(word) for word in words]
+
+
+def _value(word: str) -> Any:
+    found = _LITERAL.fullmatch(word)
+    if found is None:
+        raise ArgumentError(f"--input {word}: expected a type and a value, such as f32[4,8]=1")
+    try:
+        if found["type"] is not None:
+            shape = parse_shape(found["type"])
+        else:
+            shape = parse_shape(f"{found['element']}[{','.join(found['sizes'].split('x')[:-1])}]")
+        text = found["value"].strip()
+        if text.startswith("{") or not shape.rank:
+            return parse_literal(text, shape).to_python()
+        one = parse_literal(text, shape.with_dimensions(())).to_python()
+    except HlokitError as error:
+        raise ArgumentError(f"--input {word}: {error}") from None
+    return np.full(shape.dimensions, one, shape.dtype.numpy)
 
 
 def arguments_for(module: HloModule, input: Path | None, random: int | None, device: int = 0) -> list[Any]:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from hlokit import __version__
 from hlokit.errors import HlokitError
+from hlokit.tools.bench import bench
 from hlokit.tools.cache import cache
 from hlokit.tools.check import check
 from hlokit.tools.compare import compare
@@ -77,6 +78,7 @@ app.command(reduce)
 app.command(extract)
 app.command(fuzz)
 app.command(cost)
+app.command(bench)
 app.command(debug)
 app.command(compile)
 app.command(partition)

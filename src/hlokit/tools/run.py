@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Generator, Sequence
+import sys
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,13 +24,15 @@ from hlokit.hlo.module import HloModule
 from hlokit.interpreter.nan_trap import nan_trap
 from hlokit.interpreter.process import StepHook
 from hlokit.interpreter.routes import Place
+from hlokit.judge.closeness.equality import is_floating, is_nan
 from hlokit.proto.snapshot import Snapshot
 from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.executable import Executable
 from hlokit.stablehlo.lowering import UnknownSizes
 from hlokit.tools.files import content_of, is_standard, loaded, snapshot_in, write
-from hlokit.tools.inputs import arguments_for
+from hlokit.tools.inputs import arguments_for, is_literal, values_of
 from hlokit.tools.job import Job, job, path_of
+from hlokit.tools.status import DONE, FOUND
 from hlokit.types.shape import Shape
 
 _Array = np.ndarray[Any, Any]
@@ -40,9 +43,12 @@ _SEPARATOR = re.compile(r"^[ \t]*// -----[^\n]*\n", re.MULTILINE)
 def run(
     file: Path,
     *,
-    input: Path | None = None,
+    input: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     random: int | None = None,
     output: Path | None = None,
+    expect: Path | None = None,
+    rtol: float = 0.0,
+    atol: float = 0.0,
     replicas: int | None = None,
     partitions: int | None = None,
     seed: int = 0,
@@ -54,8 +60,11 @@ def run(
     xla_dump_to: Annotated[Path | None, Parameter(name="--xla_dump_to")] = None,
     xla_dump_hlo_pass_re: Annotated[str | None, Parameter(name="--xla_dump_hlo_pass_re")] = None,
     xla_disable_hlo_passes: Annotated[str | None, Parameter(name="--xla_disable_hlo_passes")] = None,
-) -> None:
+) -> int:
     """Runs a module's entry computation and prints its result.
+
+    Examples: hlokit run model.hlo --random 0 --output right.npz
+    hlokit run model.hlo --input f32[4,8]=1 --input 's32[3]={1, 2, 3}' --expect right.npz --rtol 1e-5
 
     On several devices {device} in the names of --input and --output stands for a device's number, replica by replica,
     partition by partition. Under mpirun each process is a device.
@@ -70,12 +79,17 @@ def run(
         an .npz with an array per parameter, named as the parameters, or in0, in1, ..., or arr_0, arr_1, ...; `-` is
         the standard input.
         Types that NumPy lacks (bf16, f8, ...) may be held as unsigned integers of the same width.
-        Without {device} in its name all devices take the same.
+        Without {device} in its name all devices take the same. Or values, one --input for each parameter in order: a
+        type and what every element is, f32[4,8]=1 or 4x8xf32=1, or a literal of HLO, 's32[3]={1, 2, 3}'.
     random:
         make the arguments up, from this seed; each device has its own.
     output:
         an .npz for the results, out0, out1, ...; types that NumPy lacks as unsigned integers. `-`: to the standard
         output, which then has nothing else.
+    expect:
+        an .npz with the results that are expected, out0, out1, ...; exit status 1 if a result is another.
+    rtol, atol:
+        with --expect, results may be off by atol + rtol times what is expected; without, the values are the same.
     replicas:
         how many replicas run it; by default as many as the file says, under mpirun one a process.
     partitions:
@@ -107,22 +121,74 @@ def run(
     given = [shlex.quote(f"--{name}={value}") for name, value in flags.items() if value is not None]
     backend = _backend(backend, given, shadow, profile, trap_nan, after)
     way = _Way(backend, given, seed, trap_nan, after, shadow, profile)
-    if is_standard(file) and is_standard(input):
+    literals = [word for word in input if is_literal(word)]
+    if (literals and len(literals) < len(input)) or len(input) - len(literals) > 1:
+        raise ArgumentError("--input takes one file, or one value for each parameter")
+    source = Path(input[0]) if input and not literals else None
+    if is_standard(file) and is_standard(source):
         raise ArgumentError("the program and --input cannot both be the standard input")
     with job() as devices:
-        modules, recorded = _loaded(file, None if input is None else path_of(input, devices.rank))
+        modules, recorded = _loaded(file, None if source is None else path_of(source, devices.rank))
         if len(modules) > 1 and (output is not None or profile is not None):
             raise ArgumentError(f"--output, --profile: {file} holds {len(modules)} programs")
-        if input is not None or random is not None:
+        if input or random is not None:
             recorded = None
+        is_expected = True
         for module in modules:
             verify(module)
             places = devices.places(module, replicas, partitions)
             _check_several(len(places), output, profile, after)
             own = devices.own(places)
-            arguments = _arguments_of_all(module, input, random, recorded, own, len(places))
+            if literals:
+                arguments = [values_of(module, literals) for _ in own]
+            else:
+                arguments = _arguments_of_all(module, source, random, recorded, own, len(places))
             results = way.results(devices, module, arguments, places)
             _give(devices, module, own, results, output, several=len(places) > 1)
+            if expect is not None:
+                for place, result in zip(own, results, strict=True):
+                    is_expected &= _as_expected(result, path_of(expect, place.device), rtol, atol)
+    return DONE if is_expected else FOUND
+
+
+def _as_expected(result: Any, path: Path, rtol: float, atol: float) -> bool:
+    """Whether a result is what a file has; says on standard error where it is not."""
+    if rtol < 0 or atol < 0:
+        raise ArgumentError("--rtol and --atol take numbers of at least 0")
+    arrays = arrays_in(content_of(path))
+    found = [leaf for leaf in leaves_of(result) if leaf is not None]
+    if len(arrays) != len(found):
+        raise ArgumentError(f"{path} has {len(arrays)} arrays, the program {len(found)} results")
+    same = True
+    for number, (leaf, wanted) in enumerate(zip(found, named_arrays(arrays, _names(arrays)), strict=True)):
+        if wanted.dtype != leaf.dtype and wanted.dtype.itemsize == leaf.dtype.itemsize and wanted.dtype.kind == "u":
+            wanted = wanted.view(leaf.dtype)
+        what = _difference(leaf, wanted, rtol, atol)
+        if what:
+            print(f"{path}: out{number}: {what}", file=sys.stderr)
+            same = False
+    return same
+
+
+def _names(arrays: Mapping[str, _Array]) -> list[str]:
+    stem = "arr_" if "arr_0" in arrays else "out"
+    return [f"{stem}{number}" for number in range(len(arrays))]
+
+
+def _difference(found: _Array, wanted: _Array, rtol: float, atol: float) -> str:
+    """Where two arrays are not as close as that; empty if they are. NaN is NaN."""
+    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+        return f"found {found.dtype}{list(found.shape)}, expected {wanted.dtype}{list(wanted.shape)}"
+    wide = np.complex128 if found.dtype.kind == "c" else np.float64 if is_floating(found.dtype) else None
+    with np.errstate(all="ignore"):
+        if wide is None or not (rtol or atol):
+            far = (found != wanted) & ~(is_nan(found) & is_nan(wanted))
+        else:
+            far = ~np.isclose(found.astype(wide), wanted.astype(wide), rtol, atol, equal_nan=True)
+    if not np.any(far):
+        return ""
+    index = tuple(int(i) for i in np.argwhere(far)[0])
+    return f"found {found[index]} at {list(index)}, expected {wanted[index]}; {int(np.sum(far))} of {far.size} differ"
 
 
 def _backend(

@@ -210,7 +210,8 @@ class _Judge:
         return None, ""
 
     def _first_failing(self, engine: Engine, failure: str) -> Instruction | None:
-        """The first instruction of the entry that fails alike by itself, with the operands of the reference."""
+        """The first instruction of the entry that fails alike by itself, with the operands of the reference; else the
+        first up to which the program does."""
         for instruction in self.module.entry.post_order():
             if instruction.opcode in _PLAIN:
                 continue
@@ -220,12 +221,19 @@ class _Judge:
                 continue  # it does not stand alone
             if kind_of(str(engine.run(alone.module, alone.arguments or ()))) == failure:
                 return instruction
+        for instruction in self.module.entry.post_order():
+            if instruction.opcode in _PLAIN:
+                continue
+            case = Case(self.module.clone(), list(self.arguments))
+            case.module.entry.set_root(next(i for i in case.module.entry.instructions if i.name == instruction.name))
+            if case.finish() and kind_of(str(engine.run(case.module, case.arguments or ()))) == failure:
+                return instruction
         return None
 
 
 def kind_of(message: str) -> str:
-    """A message without its names and numbers: the same for the same fault of other programs."""
-    return re.sub(r"[\w\-.%]*\d[\w\-.]*", "N", message.partition("\n")[0])[:200]
+    """A message without its quotes, names and numbers: the same for the same fault of other programs."""
+    return re.sub(r"'[^']*'|[\w\-.%]*\d[\w\-.]*", "N", message.partition("\n")[0])[:200]
 
 
 def _part(blame: Blame) -> Case | None:

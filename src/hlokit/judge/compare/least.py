@@ -16,6 +16,8 @@ from hlokit.judge.extract import extracted
 from hlokit.judge.reduce.case import Case
 from hlokit.judge.reduce.search import Reduction, reduce_module
 
+_LEAST_LIMIT = 2.0
+"""Seconds that a run of a reduction may take at least."""
 _MEMORY = 1 << 30
 """Bytes that the reference may take for an array of a program that is tried."""
 
@@ -51,7 +53,16 @@ def least(comparison: Comparison, judgement: Judgement, engine: Engine, time_lim
 
     Raises ArgumentError if the program does not show it again.
     """
-    shows = Shows(judgement, engine)
+    limit = engine.seconds
+    if judgement.outcome.status != "timeout":  # what a reduction tries may never end
+        engine.seconds = min(limit, max(_LEAST_LIMIT, 10 * judgement.outcome.seconds))
+    try:
+        return _least(comparison, judgement, Shows(judgement, engine), time_limit)
+    finally:
+        engine.seconds = limit
+
+
+def _least(comparison: Comparison, judgement: Judgement, shows: Shows, time_limit: float | None) -> Reduction:
     for case in _parts(comparison, judgement):
         if shows(case.module, *(case.arguments or ())):
             return reduce_module(case.module, shows, case.arguments, time_limit)

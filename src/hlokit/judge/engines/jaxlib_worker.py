@@ -9,6 +9,7 @@ Python that has jax and jaxlib runs this file: it imports nothing of hlokit. The
 import json
 import os
 import sys
+import time
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "9")
@@ -53,17 +54,37 @@ def storable(array: np.ndarray) -> np.ndarray:
     return array if known else array.view(f"uint{array.dtype.itemsize * 8}")
 
 
-def run(client: Any, devices: Any, program: str, arguments: list) -> list:
-    """The arrays of the result."""
+def compiled(client: Any, devices: Any, program: str) -> Any:
+    """The executable of a program."""
     with open(program, "rb") as file:
         portable = xla_client._xla.mlir.hlo_to_stablehlo(file.read())
-    executable = client.compile_and_load(portable, devices, xla_client.CompileOptions())
+    return client.compile_and_load(portable, devices, xla_client.CompileOptions())
+
+
+def times(client: Any, devices: Any, program: str, arguments: list, warm_up: int, repeat: int) -> list:
+    """Seconds of calls, each until its results are there."""
+    executable = compiled(client, devices, program)
+    given = jax.block_until_ready([jax.device_put(a) for a in arguments])
+    found = []
+    for number in range(warm_up + repeat):
+        start = time.perf_counter()
+        parts = executable.execute_sharded(given).disassemble_into_single_device_arrays()
+        jax.block_until_ready([part[0] for part in parts])
+        if number >= warm_up:
+            found.append(time.perf_counter() - start)
+    return found
+
+
+def run(client: Any, devices: Any, program: str, arguments: list) -> list:
+    """The arrays of the result."""
+    executable = compiled(client, devices, program)
     results = executable.execute_sharded([jax.device_put(a) for a in arguments])
     return [np.asarray(part[0]) for part in results.disassemble_into_single_device_arrays()]
 
 
 def main() -> None:
-    """Answers ["ok" | "error" | "unsupported", message] for each [program, arguments, place of the result, shapes]."""
+    """Answers ["ok" | "error" | "unsupported", message] for each [program, arguments, place of the result, shapes]; of
+    a place that is [calls that do not count, calls that do], with the times as the message."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     if int(sys.argv[2]) and sys.platform == "linux":
@@ -77,10 +98,14 @@ def main() -> None:
     for line in sys.stdin:
         program, arguments, target, shapes = json.loads(line)
         try:
-            leaves = run(client, devices, program, read(arguments, shapes))
-            with open(target, "wb") as file:
-                np.savez(file, **{f"out{i}": storable(leaf) for i, leaf in enumerate(leaves)})
-            answer = ["ok", ""]
+            given = read(arguments, shapes)
+            if isinstance(target, list):
+                answer = ["ok", times(client, devices, program, given, *target)]
+            else:
+                leaves = run(client, devices, program, given)
+                with open(target, "wb") as file:
+                    np.savez(file, **{f"out{i}": storable(leaf) for i, leaf in enumerate(leaves)})
+                answer = ["ok", ""]
         except Exception as error:  # whatever a client raises is its answer
             text = f"{type(error).__name__}: {str(error)[:2000]}"
             answer = ["unsupported" if "UNIMPLEMENTED" in text else "error", text]

@@ -1,0 +1,124 @@
+"""hlokit bench: times of a program's runs."""
+
+from __future__ import annotations
+
+import json as json_module
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hlokit.api import compile, verify
+from hlokit.errors import ArgumentError, EvaluationError
+from hlokit.files.arrays import npz_of
+from hlokit.hlo.module import HloModule
+from hlokit.judge.engines import engine
+from hlokit.proto.module import module_to_proto
+from hlokit.tools.files import loaded
+from hlokit.tools.inputs import arguments_for
+
+_WORKER = Path(engine.__file__).with_name("jaxlib_worker.py")
+_QUANTILES = (0.1, 0.5, 0.9)
+
+
+def bench(
+    file: Path,
+    *,
+    input: Path | None = None,
+    random: int = 0,
+    repeat: int = 50,
+    warm_up: int = 5,
+    threads: int | None = None,
+    jaxlib: bool = False,
+    json: bool = False,
+) -> None:
+    """Times calls of a program as machine code: the median and quantiles, after calls that do not count.
+
+    Example: hlokit bench model.hlo --repeat 100 --jaxlib
+
+    Parameters
+    ----------
+    file:
+        a program in any kind of file that hlokit reads; `-` is the standard input.
+    input:
+        an .npz with the arguments, by the names of the parameters or as arr_0, arr_1, ...
+    random:
+        the seed of random arguments, if there is no input.
+    repeat:
+        calls that are timed.
+    warm_up:
+        calls before them.
+    threads:
+        threads that take part; by default as many as there are.
+    jaxlib:
+        time XLA's CPU client of this Python's jaxlib as well, in a process of its own, before and after: other work on
+        the machine then shows as a difference between the two.
+    json:
+        print JSON.
+    """
+    if repeat < 1 or warm_up < 0:
+        raise ArgumentError("bench: --repeat takes numbers from 1, --warm-up from 0")
+    module = loaded(file)
+    verify(module)
+    arguments = arguments_for(module, input, None if input is not None else random)
+    start = time.perf_counter()
+    program = compile(module, threads=threads)
+    compiled = time.perf_counter() - start
+    rows: dict[str, list[float]] = {}
+    if jaxlib:
+        rows["jaxlib, before"] = _of_jaxlib(module, arguments, warm_up, repeat)
+    rows["hlokit"] = _times(program, arguments, warm_up, repeat)
+    if jaxlib:
+        rows["jaxlib, after"] = _of_jaxlib(module, arguments, warm_up, repeat)
+    if json:
+        told = {
+            name: dict(zip(("p10", "median", "p90"), _quantiles(times), strict=True)) for name, times in rows.items()
+        }
+        print(json_module.dumps({"module": module.name, "compile": compiled, "seconds": told}, indent=2))
+        return
+    print(f"{module.name}: compiled in {compiled:.3g} s; {repeat} calls after {warm_up}, in microseconds")
+    print(f"{'':14} {'10 %':>12} {'median':>12} {'90 %':>12}")
+    for name, times in rows.items():
+        print(f"{name:14} " + " ".join(f"{1e6 * t:12,.1f}" for t in _quantiles(times)))
+
+
+def _quantiles(times: Sequence[float]) -> list[float]:
+    return [float(q) for q in np.quantile(np.array(times), _QUANTILES)]
+
+
+def _times(call: Any, arguments: Sequence[Any], warm_up: int, repeat: int) -> list[float]:
+    found: list[float] = []
+    for number in range(warm_up + repeat):
+        start = time.perf_counter()
+        call(*arguments)
+        if number >= warm_up:
+            found.append(time.perf_counter() - start)
+    return found
+
+
+def _of_jaxlib(module: HloModule, arguments: Sequence[Any], warm_up: int, repeat: int) -> list[float]:
+    """The times in a process of jaxlib's; raises EvaluationError if it does not run the program."""
+    shapes = [p.shape for p in module.entry.parameters]
+    if not all(s.is_array for s in shapes):
+        raise ArgumentError("bench --jaxlib: arguments that are tuples or tokens")
+    with tempfile.TemporaryDirectory(prefix="hlokit-bench-") as folder:
+        program, given = Path(folder) / "program.pb", Path(folder) / "in.npz"
+        program.write_bytes(module_to_proto(module))
+        given.write_bytes(npz_of(tuple(arguments), "in"))
+        sizes = [(s.dtype.name, s.dimensions) for s in shapes]
+        job = json_module.dumps([str(program), str(given), [warm_up, repeat], sizes])
+        command = [sys.executable, str(_WORKER), "cpu", "0"]
+        done = subprocess.run(command, input=job + "\n", capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    if len(lines) < 2:
+        said = done.stderr.strip().splitlines()
+        raise EvaluationError(f"jaxlib does not run {module.name}: {said[-1] if said else 'no message'}")
+    status, answer = json_module.loads(lines[1])
+    if status != "ok":
+        raise EvaluationError(f"jaxlib does not run {module.name}: {answer}")
+    return [float(t) for t in answer]
