@@ -43,6 +43,14 @@ class Emission:
             self._places[parts] = movement.reshape(row, ())
         return self._places[parts]
 
+    def looked_up(self, parts: Parts, values: Sequence[int]) -> XlaOp:
+        """The value of the device's place along the parts, a scalar s32."""
+        if len(set(values)) == 1:
+            return self.builder.constant(np.int32(values[0]))
+        table = self.builder.constant(np.array(values, np.int32)[self.grid.places(parts)])
+        row = self.builder.emit(DynamicSlice((1,)), [table, collectives.partition_id(self.builder)])
+        return movement.reshape(row, ())
+
     def moved(self, value: XlaOp, sizes: tuple[int, ...], step: Step, combiner: Computation | None = None) -> XlaOp:
         """The value after a step of its reshard; `sizes`: of the whole value."""
         if step.kind == "slice":

@@ -19,8 +19,22 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.op import OPS, Op, infer_shape
 from hlokit.ops.control_flow import Call, Conditional, While
+from hlokit.ops.movement import Concatenate
 from hlokit.ops.structure import Constant, GetTupleElement, OptBarrier, Parameter, Tuple
 from hlokit.passes.partitioner.emission import Emission, addition
+from hlokit.passes.partitioner.halos import (
+    HALOS,
+    NEUTRAL,
+    ZERO,
+    Exchange,
+    Reach,
+    exchange,
+    joined,
+    on_reach,
+    reach,
+    reached,
+)
+from hlokit.passes.partitioner.halos import seconds as halo_seconds
 from hlokit.passes.partitioner.placement import Grid, Parts, Placement
 from hlokit.passes.partitioner.plan import Planner, Step
 from hlokit.passes.partitioner.projection import parts_of_factors, placement_of_factors
@@ -226,6 +240,10 @@ class Lowering:
             return Leaf(self.emission.spread(leaf.part, d, inner), leaf.sizes, after)
         return None
 
+    def because(self, instruction: Instruction, what: str, because: str) -> None:
+        """The cause of what is recorded next."""
+        self._cause = (instruction, what, because, "")
+
     def _shown(self, placement: Placement) -> str:
         text = str(self.grid.sharding(placement))
         return text.split(", ", 1)[1] if ", " in text else "[]"
@@ -374,6 +392,7 @@ class _Related:
         self.wanted = lowering.wanted(instruction)
         self.fold = self._fold()
         self.terms, self.linear = self._terms()
+        self.shifted = self._shifted()
         self.starts = {s.factor: s for s in relation.starts if self._has_ranges(s)}
 
     def lowered(self) -> Value:
@@ -386,6 +405,78 @@ class _Related:
         return self._emitted(local, choice, operands, results)
 
     # -- which factors are divided, and along what
+
+    def _shifted(self) -> dict[int, tuple[int, list[tuple[int, int]]]]:
+        """The shifted factors that may be divided: the dimension of the result, and (operand, dimension) that move."""
+        found: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+        if not isinstance(self.instruction.op, HALOS) or len(self.results) != 1:
+            return found
+        for number, factor in enumerate(self.relation.factors):
+            of_result = [d for d, factors in enumerate(self.relation.results[0]) if factors == (number,)]
+            of_operands = [
+                (i, d)
+                for i, dimensions in enumerate(self.relation.operands)
+                for d, factors in enumerate(dimensions)
+                if factors == (number,)
+            ]
+            if factor.kind == "shifted" and len(of_result) == 1 and of_operands:
+                found[number] = (of_result[0], of_operands)
+        return found
+
+    def _reaches(self, number: int, along: Parts) -> list[tuple[int, int, Reach, Exchange]] | None:
+        """What is reached of each operand along a shifted factor; None where that has no form in these parts."""
+        d, places = self.shifted[number]
+        count = self.grid.count(along)
+        local = -(-self.results[0].dimensions[d] // count)
+        shapes = [_shape(leaf) for leaf in self.leaves]
+        found: list[tuple[int, int, Reach, Exchange]] = []
+        for operand, e in places:
+            one = reach(self.instruction.op, shapes, operand, e, local)
+            way = exchange(shapes[operand].dimensions[e], count, one) if one is not None else None
+            if (
+                one is None
+                or way is None
+                or (one.fill == NEUTRAL and neutral_value(self.instruction.called[0]) is None)
+            ):
+                return None
+            found.append((operand, e, one, way))
+        return found
+
+    def _divided_shifts(self, parts: dict[int, Parts]) -> list[int]:
+        return [number for number in self.shifted if parts.get(number)]
+
+    def _on_halos(self, parts: dict[int, Parts], given: list[Shape], made: list[Shape]) -> tuple[Op, list[Shape]]:
+        """The op and its operands' shapes where parts of shifted factors are what they reach."""
+        op = self.instruction.op
+        for number in self._divided_shifts(parts):
+            d, _ = self.shifted[number]
+            for operand, e, one, _ in self._reaches(number, parts[number]) or ():
+                given[operand] = given[operand].with_dimensions(
+                    [one.count if i == e else n for i, n in enumerate(given[operand].dimensions)]
+                )
+                op = on_reach(op, e, made[0].dimensions[d])
+        return op, given
+
+    def _exchanged(
+        self, operands: list[XlaOp], parts: dict[int, Parts], placements: Sequence[Placement]
+    ) -> list[XlaOp]:
+        """What the op on parts needs of its operands, of which some lies in other devices' parts."""
+        lowering, found = self.lowering, list(operands)
+        for number in self._divided_shifts(parts):
+            axes = ", ".join(map(str, self.grid.axes_of(parts[number])))
+            for operand, e, one, way in self._reaches(number, parts[number]) or ():
+                because = f"{axes} divides dimension {e} of operand {operand}, of which results need neighbours"
+                lowering.because(self.instruction, f"operand {operand}", because)
+                dtype, fill = found[operand].dtype, None
+                if one.fill == ZERO:
+                    fill = constants.zero(lowering.builder, dtype)
+                elif one.fill == NEUTRAL:
+                    fill = lowering.builder.constant(neutral_value(self.instruction.called[0]), dtype)
+                elif one.fill is not None:
+                    fill = operands[one.fill]
+                size, at = self.leaves[operand].sizes[e], placements[operand]
+                found[operand] = reached(lowering.emission, found[operand], size, e, parts[number], one, way, fill, at)
+        return found
 
     def _terms(self) -> tuple[Parts, tuple[int, ...]]:
         """The parts along which operands are terms, if the op is computed from terms; and those operands by number."""
@@ -454,6 +545,8 @@ class _Related:
             return folds or factor.kind == "same"
         if factor.kind == "folded":
             return folds and self.fold is not None
+        if factor.kind == "shifted":
+            return number in self.shifted
         in_all = all(any(number in factors for factors in dimensions) for dimensions in self.relation.results)
         return factor.kind == "same" and in_all and (not factor.is_numbered or self._is_iota)
 
@@ -478,11 +571,20 @@ class _Related:
             target = self._kept(made, wanted)
             missing = len(wanted.unreduced) > len(target.unreduced)
             seconds += self.planner.seconds(shape.dimensions, _itemsize(shape), made, target) + _NO_TERMS * missing
+        for number in self._divided_shifts(parts):
+            for operand, e, _, way in self._reaches(number, parts[number]) or ():
+                leaf = self.leaves[operand]
+                local = list(self.grid.local(leaf.sizes, self._placement(self.relation.operands[operand], parts)))
+                nbytes = math.prod(local) / local[e] * _itemsize(leaf.part.shape)
+                seconds += halo_seconds(self.planner.network, way, nbytes)
         sizes = (-(-f.size // self.grid.count(parts.get(i, ()))) for i, f in enumerate(self.relation.factors))
         return seconds + 2 * math.prod(sizes) / _FLOPS
 
     def _impossible(self, parts: dict[int, Parts]) -> int | None:
         """A factor that cannot be divided so: dimensions of several are divided into equal blocks only, major first."""
+        for number in self._divided_shifts(parts):
+            if self._reaches(number, parts[number]) is None:
+                return number
         for dimensions in (*self.relation.operands, *self.relation.results):
             for factors in dimensions:
                 is_used_up = True
@@ -613,8 +715,13 @@ class _Related:
             kept = self._of_results(parts)
             made = [self._widened(s, d, kept) for s, d in zip(made, self.relation.results, strict=True)]
         wanted = _with_leaves(instruction.shape, made)
+        op = instruction.op
+        if self._divided_shifts(parts):
+            op, given = self._on_halos(parts, given, made)
+            if isinstance(op, Concatenate):
+                return op
         try:
-            op = instruction.op.resized(given, wanted)
+            op = op.resized(given, wanted)
             called = [(role, _signatures(c)) for role, c in instruction.called_by_role()]
             found = infer_shape(op, given, called)
         except ShapeError:
@@ -629,7 +736,7 @@ class _Related:
         arrays = zip([*self.relation.operands, *self.relation.results], [*local.operands, *local.results], strict=True)
         for (whole, part), placement, shape in zip(arrays, placements, shapes, strict=True):
             for d, along in enumerate(placement.dimensions):
-                if along and shape.dimensions[d] > 1:
+                if along and shape.dimensions[d] > 1 and not any(i in self.shifted for i in whole[d]):
                     kinds = ({(self.relation.factors[i].kind, self.relation.factors[i].is_numbered) for i in whole[d]},
                              {(local.factors[i].kind, local.factors[i].is_numbered) for i in part[d]})  # fmt: skip
                     if not kinds[1] <= kinds[0]:
@@ -657,7 +764,13 @@ class _Related:
         if instruction.op.form == "scatter" and self._folded(choice.parts):
             parts[0] = lowering.emission.term(parts[0], self._folded(choice.parts))
         local = [lowering._local(shape, p) for shape, p in zip(self.results, results, strict=True)]  # pyright: ignore[reportPrivateUsage]
-        if self._divided_starts(choice.parts):
+        if self._divided_shifts(choice.parts):
+            parts = self._exchanged(parts, choice.parts, placements)
+        if isinstance(op, Concatenate) and self._divided_shifts(choice.parts):
+            (number,) = self._divided_shifts(choice.parts)
+            sizes = [leaf.sizes[op.dimension] for leaf in self.leaves]
+            made = joined(lowering.emission, parts, sizes, op.dimension, choice.parts[number])
+        elif self._divided_starts(choice.parts):
             made = lowering.builder.emit(op, self._in_ranges(parts, choice.parts), instruction.called)
             made = self._unwidened(made, choice.parts, local[0])
         else:
