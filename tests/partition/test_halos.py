@@ -90,6 +90,16 @@ ENTRY e {{
     assert sent < 2 * 16 * 12 * 3 * 4 / 2  # edges, no halves
 
 
+def test_one_row_joined() -> None:
+    """An operand of one row moves along no factor: the concatenation is whole."""
+    in_parts("""HloModule m
+ENTRY e {
+  x = f32[7,4] parameter(0), sharding={devices=[2,1]<=[2]}
+  y = f32[1,4] parameter(1)
+  ROOT r = f32[8,4] concatenate(x, y), dimensions={0}, sharding={devices=[2,1]<=[2]}
+}""")
+
+
 def test_a_stencil_in_a_loop_sends_edges() -> None:
     text = f"""HloModule m
 {ADD}body {{

@@ -419,7 +419,8 @@ class _Related:
                 for d, factors in enumerate(dimensions)
                 if factors == (number,)
             ]
-            if factor.kind == "shifted" and len(of_result) == 1 and of_operands:
+            joins = isinstance(self.instruction.op, Concatenate) and len(of_operands) != len(self.leaves)
+            if factor.kind == "shifted" and len(of_result) == 1 and of_operands and not joins:
                 found[number] = (of_result[0], of_operands)
         return found
 
