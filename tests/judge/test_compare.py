@@ -162,3 +162,36 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no engine 'nobody'" in capsys.readouterr().err
     assert run(file, "--timeout", 0) == 2
     assert run(tmp_path / "missing.hlo") == 2
+
+
+COMPLEX = """HloModule m
+ENTRY e {
+  x = c64[4] parameter(0)
+  y = c64[4] parameter(1)
+  ROOT q = c64[4] divide(x, y)
+}"""
+INTEGERS = """HloModule m
+ENTRY e {
+  x = s64[1,4,1] parameter(0)
+  y = s64[2,1,1] parameter(1)
+  ROOT c = s64[1,3,1] convolution(x, y), window={size=2}, dim_labels=b0f_0io->b0f
+}"""
+
+
+def test_what_cannot_overflow_is_not_allowed_to(tmp_path: Path) -> None:
+    x = np.array([1 + 1j, 2, 3j, 4 - 1j], np.complex64)
+    for text, opcode, value, arguments in (
+        (COMPLEX, "divide", "np.full_like(a[0], complex(np.nan, np.inf))", (x, x + 1)),
+        (INTEGERS, "convolution", "true(self, *a, **k) * 0", (np.arange(4).reshape(1, 4, 1), np.ones((2, 1, 1), int))),
+    ):
+        with CommandEngine(tool(tmp_path, opcode, value)) as engine:
+            (found,) = hk.compare_engines(hk.parse(text), *arguments, engines=[engine]).judgements
+        assert found.verdict == "wrong", text
+        assert f" {opcode}(" in found.instruction
+
+
+def test_what_fails_is_looked_for_one_instruction_at_a_time(tmp_path: Path) -> None:
+    with CommandEngine(tool(tmp_path, "negate", "1 / 0")) as engine:
+        (found,) = hk.compare_engines(hk.parse(TEXT), X, engines=[engine]).judgements
+    assert found.verdict == "failed"
+    assert " negate(" in found.instruction

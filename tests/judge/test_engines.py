@@ -90,3 +90,20 @@ def test_what_is_no_engine_is_refused() -> None:
     with pytest.raises(hk.ArgumentError, match="there is no command 'no-such-tool'"):
         CommandEngine("no-such-tool --run")
     assert "reference" in OWN
+
+
+def test_arguments_that_are_tuples() -> None:
+    module = hk.parse("""HloModule m
+ENTRY e {
+  p = (f32[2], (s32[], bf16[3])) parameter(0)
+  q = f32[2] parameter(1)
+  a = f32[2] get-tuple-element(p), index=0
+  i = (s32[], bf16[3]) get-tuple-element(p), index=1
+  b = bf16[3] get-tuple-element(i), index=1
+  s = f32[2] add(a, q)
+  ROOT t = (f32[2], bf16[3]) tuple(s, b)
+}""")
+    bf16 = np.array([1, 2, 3], hk.bf16.numpy)
+    arguments = ((np.ones(2, np.float32), (np.int32(4), bf16)), np.ones(2, np.float32))
+    found = hk.compare_engines(module, *arguments, engines=["strict"])
+    assert [j.verdict for j in found.judgements] == ["equal"]

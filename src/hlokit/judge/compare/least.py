@@ -70,7 +70,7 @@ def _least(comparison: Comparison, judgement: Judgement, shows: Shows, time_limi
 
 
 def _parts(comparison: Comparison, judgement: Judgement) -> Iterator[Case]:
-    """What the judgement names, as programs of their own."""
+    """The kernel and the instruction that the judgement names, as programs of their own."""
     if judgement.part is not None:
         yield judgement.part
     name = judgement.instruction.removeprefix("ROOT ").partition(" ")[0]

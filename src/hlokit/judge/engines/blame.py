@@ -15,7 +15,7 @@ from hlokit.passes.pipeline import DEFAULT, Pass, PassLike, optimize
 
 
 class Blame(NamedTuple):
-    """What makes a result wrong.
+    """The cause of a wrong result.
 
     kind          "pass" or "kernel"
     name          the pass's; the instruction whose value the kernel gets wrong

@@ -180,7 +180,7 @@ def _one(
 
 
 def cause_of(engine: str, judgement: Judgement) -> str:
-    """What tells a finding from others: the pass, the opcode and types of the instruction, or the message."""
+    """The name of a finding's cause: the pass, the opcode and types of the instruction, or the message."""
     if judgement.guilty:
         return f"{engine}: {judgement.verdict}: pass {judgement.guilty}"
     instruction = judgement.instruction.partition(" = ")[2]

@@ -38,7 +38,7 @@ USUAL_TYPES = ("pred", "s32", "s32", "s8", "u32", "s64", "f32", "f32", "f32", "b
 
 @dataclass(frozen=True)
 class Options:
-    """What kind of modules: the defaults draw everything."""
+    """The kind of modules: the defaults draw everything."""
 
     instructions: int = 8
     opcodes: frozenset[str] | None = None
@@ -57,7 +57,7 @@ class Options:
     identities: bool = False
     """Folds are by one associative and commutative op and start at its identity: any order gives the same."""
     depth: int = 2
-    """How deep computations may nest."""
+    """The depth to which computations may nest."""
     dimensions: tuple[int, ...] = ()
     """Sizes that dimensions of fresh values are chosen from, no more than a few thousand elements in all."""
     elements: int = 0
@@ -66,7 +66,7 @@ class Options:
 
 @dataclass
 class Draw:
-    """What one module is drawn with: the randomness, and what illegal drafts led to."""
+    """The state of a draw: the randomness, and what illegal drafts led to."""
 
     seed: int
     options: Options

@@ -1,4 +1,4 @@
-"""How to draw each op that calls no computation; the others are in recipes_called.py, which this module imports."""
+"""Recipes that draw each op that calls no computation; the others are in recipes_called.py, which is imported here."""
 
 from __future__ import annotations
 
@@ -547,7 +547,7 @@ def batch_norm(graph: Graph) -> Instruction:
 
 @recipe("cholesky")
 def cholesky(graph: Graph) -> Instruction:
-    """Of a matrix that is positive definite more often than a random one: its diagonal is large."""
+    """A factorization of a matrix that is positive definite more often than a random one: its diagonal is large."""
     size = graph.integer(0, 4)
     sizes = (*graph.sizes(graph.integer(0, 1)), size, size)
     element = graph.dtype("floating", "complex")

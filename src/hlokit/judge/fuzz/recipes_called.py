@@ -1,4 +1,4 @@
-"""How to draw the ops that call computations."""
+"""Recipes that draw the ops that call computations."""
 
 from __future__ import annotations
 

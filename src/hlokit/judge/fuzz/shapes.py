@@ -103,7 +103,7 @@ def loop_draw(seed: int) -> Draw:
 
 
 class _Loops:
-    """What bodies are drawn with: a matrix type, the type of its rows, scalars."""
+    """The types that bodies are drawn with: a matrix type, the type of its rows, scalars."""
 
     def __init__(self, graph: Graph, element: DType, matrix: Shape, row: Shape) -> None:
         self.element, self.matrix, self.row = element, matrix, row
@@ -180,7 +180,7 @@ class _Loops:
         return counter, found
 
     def _carry(self, body: Graph, parts: list[Instruction], k: int, shape: Shape) -> Instruction:
-        """What the next pass has as its k-th array: a new one, that of another place, or the same."""
+        """The k-th array of the next pass: a new one, that of another place, or the same."""
         kind = body.integer(0, 9)
         if kind == 0:
             return parts[k]
