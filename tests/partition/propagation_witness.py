@@ -32,8 +32,9 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.ops.structure import Parameter, Tuple
 from hlokit.passes.partitioner import partitioned, prepared
 from hlokit.passes.partitioner.placement import Grid, Parts, Placement, leaves_of
-from hlokit.passes.partitioner.propagation import PRIORITIES, Propagation, propagate, stated
+from hlokit.passes.partitioner.propagation import Propagation, propagate, stated
 from hlokit.passes.partitioner.splitting import split
+from hlokit.stablehlo.manual import PRIORITIES
 from hlokit.stablehlo.shardings import placements
 from hlokit.types.mesh import Axis, Mesh
 from hlokit.types.sharding import DimensionSharding, NamedSharding, Sharding

@@ -11,9 +11,10 @@ import pytest
 
 import hlokit as hk
 from hlokit.passes.partitioner import prepared
-from hlokit.passes.partitioner.placement import leaves_of
-from hlokit.passes.partitioner.propagation import PRIORITIES, propagate, stated
+from hlokit.passes.partitioner.placement import Grid, leaves_of, mesh_of_text
+from hlokit.passes.partitioner.propagation import propagate, stated
 from hlokit.passes.partitioner.splitting import split
+from hlokit.stablehlo.manual import PRIORITIES
 from hlokit.tools.main import main
 from hlokit.types.mesh import Mesh
 from tests.partition.propagation_witness import Case, difference, is_left_out, ours, random_cases
@@ -49,8 +50,6 @@ def shown(text: str, mesh: str = "a=2,b=2,c=2", priorities: dict[str, str] | Non
         instruction.ensure_extra().frontend_attributes[PRIORITIES] = given
     module, _ = split(prepared(module))
     said = [leaf for i in module.instructions() for s in [stated(i)] if s is not None for leaf in leaves_of(s)]
-    from hlokit.passes.partitioner.placement import Grid, mesh_of_text
-
     found = propagate(module, Grid(mesh_of_text(mesh), said))
     return {
         i.name: " ".join(str(found.grid.sharding(p)).split(", ", 1)[-1].replace("'", "") for p in placements)
@@ -136,6 +135,23 @@ def test_priorities() -> None:
       ROOT s = f32[8,8] add(x, y) }"""
     assert shown(text)["s"] == "[{a}, {}]"
     assert shown(text, priorities={"x": "1,0"})["s"] == "[{}, {a}]"
+
+
+def test_priorities_of_stablehlo() -> None:
+    """The priorities in Shardy's attributes are read."""
+    text = """
+module @m attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["a"=2, "b"=2]>
+  func.func public @main(%x: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}p1, {}]>},
+      %y: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"a"}]>}) -> tensor<8x8xf32> {
+    %0 = stablehlo.add %x, %y : tensor<8x8xf32>
+    return %0 : tensor<8x8xf32>
+  }
+}"""
+    (made,) = hk.partition(hk.parse(text)).out_shardings
+    assert [len(d.axes) for d in made.dimensions] == [0, 1]
+    (made,) = hk.partition(hk.parse(text.replace("p1", ""))).out_shardings
+    assert [len(d.axes) for d in made.dimensions] == [1, 0]
 
 
 def test_sizes_that_do_not_divide() -> None:

@@ -113,6 +113,15 @@ def test_what_is_written() -> None:
     assert hk.to_stablehlo(hk.parse(EVERYTHING)) == WRITTEN[1:]
 
 
+def test_attributes_of_barriers() -> None:
+    """StableHLO's form has the attributes before the operands."""
+    text = 'ENTRY e { x = f32[2] parameter(0) ROOT b = f32[2] opt-barrier(x), frontend_attributes={f="g"} }'
+    written = hk.to_stablehlo(hk.parse(text))
+    assert 'stablehlo.optimization_barrier {mhlo.frontend_attributes = {f = "g"}} %x : tensor<2xf32>' in written
+    extra = hk.parse(written).entry.root.extra
+    assert extra is not None and extra.frontend_attributes == {"f": "g"}
+
+
 def test_written_text_reads_back_with_what_goes_along() -> None:
     again = hk.parse(hk.to_stablehlo(hk.parse(EVERYTHING)))
     assert [p.name for p in again.entry.parameters] == ["data", "rest.0", "rest.1"]

@@ -16,6 +16,7 @@ from hlokit.hlo.module import Alias, HloModule
 from hlokit.hlo.verifier import verify
 from hlokit.ops.elementwise import Copy
 from hlokit.stablehlo.lexer import MlirLexer
+from hlokit.stablehlo.manual import prioritize
 from hlokit.stablehlo.parser import parse_program
 from hlokit.stablehlo.partial import Terms
 from hlokit.stablehlo.scope import Scope, fits
@@ -246,6 +247,9 @@ class Lowering:
         sharding = self.sharding(attributes, instruction.shape.is_tuple, start)
         if sharding is not None:
             instruction.ensure_extra().sharding = sharding
+            placement = placement_of(attributes.get("sdy.sharding"), self.program.meshes)
+            if placement is not None:
+                prioritize(instruction, placement)
         frontend = attributes.get("mhlo.frontend_attributes")
         if isinstance(frontend, dict):
             found = {k: v for k, v in frontend.items() if isinstance(v, str)}  # pyright: ignore[reportUnknownVariableType]

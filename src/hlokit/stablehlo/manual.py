@@ -14,6 +14,7 @@ import numpy as np
 
 from hlokit.builder.core import XlaOp
 from hlokit.errors import ShapeError
+from hlokit.hlo.instruction import Instruction
 from hlokit.ops.collectives import AllGather
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.elementwise import Copy
@@ -80,6 +81,13 @@ def _kept(site: Site, given: Sequence[Placement], axes: Sequence[Axis]) -> list[
     return whole
 
 
+def prioritize(instruction: Instruction, placement: Placement) -> None:
+    """Keeps the priorities of the dimensions of a value's sharding."""
+    if placement.priorities:
+        attributes = instruction.ensure_extra().frontend_attributes
+        attributes[PRIORITIES] = ",".join(map(str, placement.priorities))
+
+
 def _said(value: XlaOp, sharding: Sharding) -> XlaOp:
     value.instruction.ensure_extra().sharding = sharding
     return value
@@ -89,7 +97,8 @@ def _free(placement: Placement, names: Sequence[str]) -> Placement:
     """A shard's placement along the axes that are not manual."""
     dimensions = tuple(tuple(axis for axis in axes if axis.name not in names) for axes in placement.dimensions)
     unreduced = tuple(axis for axis in placement.unreduced if axis.name not in names)
-    return Placement(placement.mesh, dimensions, unreduced, placement.open)
+    replicated = tuple(axis for axis in placement.replicated if axis.name not in names)
+    return Placement(placement.mesh, dimensions, unreduced, placement.open, replicated)
 
 
 def _local(site: Site, value: XlaOp, placement: Placement, names: Sequence[str]) -> XlaOp:
@@ -108,7 +117,9 @@ def constrained(site: Site) -> list[XlaOp]:
     if len(found) == 1 and site.scope.lowering.keeps_regions:
         if len(found[0].open) == value.rank > 0 and not any(found[0].dimensions) and not found[0].unreduced:
             return [value]
-        return [_said(site.emit(Copy(), value), sharding_along(found[0]))]
+        said = _said(site.emit(Copy(), value), sharding_along(found[0]))
+        prioritize(said.instruction, found[0])
+        return [said]
     if len(found) == 1:
         is_parameter = isinstance(value.instruction.op, Parameter)  # what is said of one is lost where it is inlined
         if is_parameter or value.instruction in site.scope.lowering.terms.placed:
@@ -134,12 +145,15 @@ GROUPS = "hlokit.sharding_groups"
 """The frontend attribute with the numbers of the groups whose values lie as this one."""
 WISH = "hlokit.sharding"
 """The frontend attribute of a whole value that says how the program would have it on the devices."""
+PRIORITIES = "hlokit.sharding_priorities"
+"""The frontend attribute with the priority of each dimension of a sharding, 0 first."""
 OPEN = "hlokit.open_dimensions"
 """The frontend attribute with the numbers of the dimensions that may be cut otherwise, where WISH does not cut them."""
 
 
 def _place(site: Site, value: XlaOp, placement: Placement) -> None:
     site.scope.lowering.terms.placed[value.instruction] = placement
+    prioritize(value.instruction, placement)
     if not placement.unreduced:
         attributes = value.instruction.ensure_extra().frontend_attributes
         attributes[WISH] = str(sharding_at(placement))

@@ -21,11 +21,12 @@ _Array: TypeAlias = np.ndarray[Any, Any]
 _PLACEMENT = re.compile(
     r"<\s*(?:@\"?([\w$.\-]+)\"?|mesh<([^<>]*)>)\s*,\s*\[([^\[\]]*)\]([^<>\[\]]*)>|(?<=[<,])\s*@\"?([\w$.\-]+)\"?\s*>"
 )
-_DIMENSION = re.compile(r"\{([^{}]*)\}(?:p[0-9]+)?")
+_DIMENSION = re.compile(r"\{([^{}]*)\}(?:p([0-9]{1,9}))?")
 _AXIS = re.compile(r'"([^"]*)"(?:\s*:\s*\(\s*([0-9]{1,9})\s*\)\s*([0-9]{1,9}))?')
 _MESH_AXIS = re.compile(r'"([^"]*)"\s*=\s*([0-9]{1,9})')
 _DEVICES = re.compile(r"device_ids\s*=\s*\[([0-9,\s]*)\]")
 _UNREDUCED = re.compile(r"\bunreduced\s*=\s*(\w*)\s*\{([^{}]*)\}")
+_REPLICATED = re.compile(r"\breplicated\s*=\s*\{([^{}]*)\}")
 _MOST_DEVICES = 1 << 16
 
 
@@ -34,17 +35,20 @@ class Placement:
     """The axes that each dimension is cut along, major to minor; and those over which the devices' values are summed.
 
     `unreduced`, in the mesh's order: the value is the sum of what the devices along these axes have. `open`: the
-    dimensions that may be cut along more axes (`{?}`).
+    dimensions that may be cut along more axes (`{?}`). `replicated`: axes that no dimension may be cut along.
+    `priorities` of the dimensions (`{"x"}p1`): () where all are 0, the first.
     """
 
     mesh: Mesh
     dimensions: tuple[tuple[Axis, ...], ...]
     unreduced: tuple[Axis, ...] = ()
     open: tuple[int, ...] = ()
+    replicated: tuple[Axis, ...] = ()
+    priorities: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises ShapeError for an axis that the mesh lacks."""
-        for axis in (*self.unreduced, *(axis for axes in self.dimensions for axis in axes)):
+        for axis in (*self.unreduced, *self.replicated, *(axis for axes in self.dimensions for axis in axes)):
             self.mesh.factored([axis])
 
 
@@ -97,16 +101,20 @@ def _placement(found: re.Match[str], meshes: Mapping[str, Any]) -> Placement:
         raise ShapeError("HSHARD-5", "the mesh", name, f"one of {sorted(meshes)}")
     mesh = mesh_of(meshes[name] if name is not None else found[2])
     texts = _DIMENSION.findall(found[3] or "")
-    dimensions = tuple(_axes(written) for written in texts)
-    open = tuple(d for d, written in enumerate(texts) if written.rstrip().endswith("?"))
+    dimensions = tuple(_axes(written) for written, _ in texts)
+    open = tuple(d for d, (written, _) in enumerate(texts) if written.rstrip().endswith("?"))
+    priorities = tuple(int(priority or 0) for _, priority in texts)
+    priorities = priorities if any(priorities) else ()
+    same = _REPLICATED.search(found[4] or "")
+    replicated = _axes(same[1]) if same is not None else ()
     summed = _UNREDUCED.search(found[4] or "")
     if summed is None:
-        return Placement(mesh, dimensions, open=open)
+        return Placement(mesh, dimensions, (), open, replicated, priorities)
     if summed[1] not in ("", "sum"):
         raise UnsupportedError(f"a sharding with unreduced={summed[1]}{{{summed[2]}}}: only sums are supported")
     order = {name: i for i, (name, _) in enumerate(mesh.axes)}
     unreduced = sorted(_axes(summed[2]), key=lambda axis: (order.get(axis.name, -1), axis.pre))
-    return Placement(mesh, dimensions, tuple(unreduced), open)
+    return Placement(mesh, dimensions, tuple(unreduced), open, replicated, priorities)
 
 
 def _axes(written: str) -> tuple[Axis, ...]:
@@ -181,7 +189,13 @@ def sharding_along(placement: Placement, manual: Sequence[Axis] = ()) -> Shardin
         return sharding_at(placement)
     axes = enumerate(placement.dimensions)
     dimensions = tuple(DimensionSharding(along, d in placement.open) for d, along in axes)
-    named = NamedSharding(placement.mesh, dimensions, unreduced=placement.unreduced, manual=tuple(manual))
+    named = NamedSharding(
+        placement.mesh,
+        dimensions,
+        replicated=placement.replicated,
+        unreduced=placement.unreduced,
+        manual=tuple(manual),
+    )
     return Sharding("named", named=named)
 
 

@@ -28,18 +28,10 @@ from hlokit.ops.sorting import Sort
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Parameter, Tuple
 from hlokit.passes.partitioner.placement import Grid, Parts, Placement, leaves_of
 from hlokit.passes.partitioner.regions import SHARDING, target_of
+from hlokit.stablehlo.manual import GROUPS, OPEN, PRIORITIES, WISH
 from hlokit.text.groups import parse_sharding
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import NamedSharding, Sharding
-
-WISH = "hlokit.sharding"
-"""The frontend attribute by which StableHLO's constraints come (stablehlo/manual.py)."""
-OPEN = "hlokit.open_dimensions"
-"""The one with the numbers of the dimensions that a constraint leaves open."""
-GROUPS = "hlokit.sharding_groups"
-"""The one with the numbers of the groups whose values lie alike."""
-PRIORITIES = "hlokit.sharding_priorities"
-"""The one with the priority of each dimension of a stated sharding, 0 first: "0,1"."""
 
 _ROUNDS = 5
 """Rounds of ops: see `_Step.direction`."""
