@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from hlokit.cpu.jit.objects import Library, compile_object
+from hlokit.cpu.kernels.contraction.depthwise import FeaturePatch
 from hlokit.cpu.kernels.contraction.elements import write
 from hlokit.cpu.kernels.contraction.routine import contraction
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Function, Module
-from hlokit.cpu.target import Target
+from hlokit.cpu.target import BASELINES, Target, baseline
 from hlokit.ops.convolution import Convolution
 from hlokit.types import dtype as dtypes
 from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers as Numbers
@@ -196,6 +197,33 @@ def test_random(seed: int) -> None:
     op = make(numbers, window, features, batches)
     lhs, rhs = (dtypes.f32[tuple(d[i] for i in range(count + 2))] for d in (left, right))
     check(op, lhs, rhs)
+
+
+def test_patches_have_room_for_whole_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that are turned end in a vector, places of which may lie beyond the line: on the stack, once."""
+    laid_out: list[FeaturePatch] = []
+    init = FeaturePatch.__init__
+
+    def noted(self: FeaturePatch, *args: Any) -> None:
+        laid_out.append(self)
+        init(self, *args)
+
+    monkeypatch.setattr(FeaturePatch, "__init__", noted)
+    monkeypatch.setattr(f"{__name__}.check", lambda *arguments: made(*arguments))
+
+    def made(op: Convolution, lhs: Shape, rhs: Shape) -> None:
+        for name in BASELINES:
+            contraction(Call(op, (lhs, rhs), (op.infer(lhs, rhs),), baseline(name)), Module())
+
+    for seed in range(40):
+        test_random(seed)
+    assert any(patch.turned is not None for patch in laid_out)
+    for patch in laid_out:
+        plan, last = patch.plan, 0
+        for number, axis in enumerate(plan.axes):
+            places = -(-axis.extent // plan.lanes) * plan.lanes if number == patch.turned else axis.extent
+            last += (places - 1) * axis.place
+        assert last + patch.panel.vectors * plan.lanes <= plan.patch
 
 
 def dilated(size: int, *by: int) -> list[WindowDimension]:

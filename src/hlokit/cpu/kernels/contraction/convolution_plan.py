@@ -301,4 +301,7 @@ def _laid_out(axes: Sequence[Laid], width: int, lanes: int, size: int) -> tuple[
         place *= laid[i].extent
         if place > width and place * size % costs.SETS_BYTES == 0:
             place += lanes
-    return laid, place + lanes * width
+    # a line of lhs is copied by vectors, the last of which goes beyond its end: by places of the line's axis where they
+    # are turned (depthwise.py)
+    turned = [a.place for a in laid if a.axis.lhs == 1 and a.step == 1 and a.extent > 1] if width > 1 else []
+    return laid, place + lanes * max([width, *turned])
