@@ -29,6 +29,7 @@ from typing import Any
 import hlokit as hk
 from hlokit.analysis.simulation import simulate
 from hlokit.hlo.instruction import Instruction
+from hlokit.judge.fuzz.programs import random_module
 from hlokit.ops.structure import Parameter, Tuple
 from hlokit.passes.partitioner import partitioned, prepared
 from hlokit.passes.partitioner.placement import Grid, Parts, Placement, leaves_of
@@ -38,7 +39,6 @@ from hlokit.stablehlo.manual import PRIORITIES
 from hlokit.stablehlo.shardings import placements
 from hlokit.types.mesh import Axis, Mesh
 from hlokit.types.sharding import DimensionSharding, NamedSharding, Sharding
-from tests.fuzz.programs import random_module
 from tests.golden.programs import BUNDLED, program_names, read_program
 from tests.partition.campaign import MESHES, options, random_sharding
 
