@@ -21,7 +21,7 @@ def head(p: AmxPlan) -> int:
 
 
 class Lines:
-    """How factors get into lines, common to both operands."""
+    """Puts factors into lines: what both operands have in common."""
 
     def __init__(self, module: Module, plan: AmxPlan) -> None:
         self.module, self.plan, self.s = module, plan, plan.space
@@ -262,7 +262,7 @@ class LinePatch(Lines):
         return self.put(values, self.raw, places, bounds)
 
     def _window(self, first: Index, lanes: int, inside: Value | None) -> Value:
-        """Of the elements from the merged axis's `first` on those that are there."""
+        """The elements from the merged axis's `first` on that are there, as a mask."""
         p = self.plan
         assert p.merged is not None
         return self._below(first, range(lanes), p.axes[p.merged].axis.inputs * p.channel.taps, inside)

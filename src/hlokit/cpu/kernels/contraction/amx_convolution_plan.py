@@ -1,4 +1,4 @@
-"""How a convolution is cut for AMX: what lies side by side in lines, which outputs a chunk takes.
+"""The cut of a convolution for AMX: what lies side by side in lines, which outputs a chunk takes.
 
 A *line* is what a row of a register holds, 64 bytes: the factors that one output meets for one tap, all features (in
 groups, if they are many); where features are few, those of several taps along one axis (`merged`). Lines lie in a
@@ -149,7 +149,7 @@ class AmxPlan:
 
     @property
     def lines_at_once(self) -> int:
-        """Of those, what a chunk has laid out."""
+        """Lines that a chunk has laid out at once."""
         return self.lines // self.goes if self.split is None else self.lines
 
     @cached_property
@@ -163,7 +163,7 @@ class AmxPlan:
 
     @cached_property
     def outputs(self) -> int:
-        """Of a chunk's grid, from the first to the last."""
+        """Outputs of a chunk's grid, from the first to the last."""
         return 1 + sum((a.block - 1) * p for a, p in zip(self.axes, self.pitches, strict=True))
 
     @cached_property
@@ -205,12 +205,12 @@ class AmxPlan:
 
     @property
     def panels(self) -> int:
-        """Of 16 output features, of a group."""
+        """Panels of 16 output features in a group."""
         return -(-self.space.output.size // ROWS)
 
     @property
     def pairs(self) -> int:
-        """Of panels, which are multiplied together."""
+        """Pairs of panels, which are multiplied together."""
         return -(-self.panels // 2)
 
     @cached_property
@@ -360,7 +360,7 @@ def _cost(p: AmxPlan) -> float:
 
 
 def _cycles(p: AmxPlan) -> float:
-    """Of all cores, roughly."""
+    """Cycles of all cores, roughly."""
     rows = -(-p.outputs // ROWS)
     products = rows * p.panels * (p.steps * len(p.factors.products) * ROWS + 50 * p.goes)
     extents = [-(-a.extent // ROWS) * ROWS if i == p.turned else a.extent for i, a in enumerate(p.axes)]

@@ -9,9 +9,9 @@ from hlokit.cpu.kernels.contraction.amx import (
     LHS,
     REGISTER,
     RHS,
+    FactorRegisters,
+    add_products,
     begin_sums,
-    load_register,
-    multiply,
     store_register,
 )
 from hlokit.cpu.kernels.contraction.amx_convolution_plan import LINE, ROWS, Factors
@@ -20,7 +20,7 @@ from hlokit.cpu.kernels.contraction.split import joined
 from hlokit.cpu.llvm import I1, I32, I64, Function, Module, Pointer, Value, transposed
 
 SUMS_BYTES = 2 * LINE
-"""Of a row of sums."""
+"""Bytes of a row of sums."""
 _HEIGHT = 8
 """Rows that are summed at once by vectors."""
 _SHARED = "matrix_convolution"
@@ -50,16 +50,9 @@ def tile(module: Module, factors: Factors, rows: int) -> str:
         lines = [f.pointer("lhs") + f.index(places[loop.index].load())]
         for _ in range(factors.parts - 1):
             lines.append(lines[-1] + part)
-        former = (-1, -1)
-        for p, q in factors.products:
-            if q != former[1]:
-                load_register(RHS, rhs + q * REGISTER, LINE)
-            if p != former[0]:
-                for i in range(rows):
-                    load_register(LHS + i, lines[p] + i * REGISTER, LINE)
-            former = p, q
-            for i in range(rows):
-                multiply(f, factors.multiply, i, LHS + i, RHS)
+        left = FactorRegisters(LHS, rows, LINE, lambda p, i, lines=lines: lines[p] + i * REGISTER)
+        right = FactorRegisters(RHS, 1, LINE, lambda q, _column, rhs=rhs: rhs + q * REGISTER)
+        add_products(f, factors.multiply, left, right, products=factors.products)
         loop.next = [rhs + factors.parts * REGISTER]
     for number, out in sums:
         store_register(number, out, SUMS_BYTES)

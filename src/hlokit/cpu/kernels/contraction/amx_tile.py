@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from hlokit.cpu.kernels.contraction.amx import (
+    INSTRUCTIONS,
     LHS,
     RHS,
     ROW_BYTES,
     ROWS,
+    FactorRegisters,
+    add_products,
     begin_sums,
     configure,
-    load_register,
-    multiply,
     store_register,
 )
 from hlokit.cpu.kernels.contraction.elements import first_lanes
@@ -18,8 +19,7 @@ from hlokit.cpu.kernels.contraction.tile import Tile, TileFunction
 from hlokit.cpu.llvm import I8, I32, Function, Index, Module, Pointer
 
 MOST_ROWS, MOST_VECTORS = 2 * ROWS, 2
-"""Of a tile: four registers of sums, two of lhs, two of rhs."""
-_MULTIPLY = {"bf16": "tdpbf16ps", "s8": "tdpbssd", "u8": "tdpbuud"}
+"""The largest tile: four registers of sums, two of lhs, two of rhs."""
 
 
 class AmxTile(Tile):
@@ -73,11 +73,9 @@ class _AmxTile(TileFunction):
 
     def _step(self, i: int, lhs: Pointer, lhs_bytes: int, rhs: Pointer, rhs_bytes: Index | int) -> None:
         """Adds the products of 16 units."""
-        for j in range(self.columns):
-            load_register(RHS + j, rhs + j * ROW_BYTES, rhs_bytes)
-        load_register(LHS + i, lhs, lhs_bytes)
-        for j in range(self.columns):
-            multiply(self.fn, _MULTIPLY[self.arithmetic.name], 2 * i + j, LHS + i, RHS + j)
+        left = FactorRegisters(LHS + i, 1, lhs_bytes, lambda _part, _row: lhs)
+        right = FactorRegisters(RHS, self.columns, rhs_bytes, lambda _part, j: rhs + j * ROW_BYTES)
+        add_products(self.fn, INSTRUCTIONS[self.arithmetic.name], left, right, 2 * i)
 
     def _last_step(self, i: int, height: int, lhs: Pointer, rhs: Pointer, units: Index) -> None:
         """The units that are left, from copies that zeros complete."""

@@ -1,7 +1,8 @@
-"""What a product computes in: types of factors and sums, and how many products one instruction makes."""
+"""The arithmetic of a product: types of factors and sums, and how many products one instruction makes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.contraction.denormals import may_flush, needs_denormals
@@ -25,7 +26,7 @@ _DOT_INSTRUCTIONS = {
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How a product computes.
+    """The arithmetic of a product.
 
     name       float, int; bf16, i16, i8: those of `group` products at a time, their factors side by side in 32 bits;
                s8, u8: so in AMX
@@ -76,8 +77,34 @@ def fused(x: Value, y: Value, total: Value) -> Value:
     return x.fma(y, total) if total.type.is_float else total + x * y
 
 
+def outer_product(
+    multiplied: Callable[[Value, Value, Value], Value],
+    left: Iterable[Sequence[Value]],
+    right: Sequence[Sequence[Value]],
+    sums: Iterable[Value],
+) -> list[Value]:
+    """The sums with the products of one step: each factor of lhs times each of rhs, row by row.
+
+    multiplied  gives total + x * y, as `fused` does
+    left        factors, each of one part, or the two of a complex number; an iterator loads them where a row begins
+    right       factors of as many parts
+    sums        parts of sums, in the order of the products
+    """
+    former, found = iter(sums), list[Value]()
+    for x in left:
+        negative = [-part for part in x[1:]]
+        for y in right:
+            real = multiplied(x[0], y[0], next(former))
+            if not negative:
+                found.append(real)
+                continue
+            found.append(multiplied(negative[0], y[1], real))
+            found.append(multiplied(x[1], y[0], multiplied(x[0], y[1], next(former))))
+    return found
+
+
 def arithmetic(operand: DType, result: DType, target: Target, *, is_grouped: bool = True) -> Arithmetic:
-    """What sums of products are made in: as op.reference's compute_type, integers in no more than the result keeps."""
+    """The arithmetic of sums of products: as op.reference's compute_type, integers in no more than the result keeps."""
     wide = compute_type(operand, result)
     if wide.kind in "iu":
         return _of_integers(operand, result, target, is_grouped=is_grouped)
@@ -106,7 +133,7 @@ def _has(target: Target, feature: str) -> bool:
 
 
 def amx_arithmetic(call: Call, index: Space) -> Arithmetic | None:
-    """That of AMX, if the machine has it for these types and the product fills a good part of its registers.
+    """The arithmetic of AMX, if the machine has it for these types and the product fills a good part of its registers.
 
     lhs must have the factors of a row side by side.
     """

@@ -1,4 +1,4 @@
-"""How a convolution is cut: tiles of outputs that fill the registers, chunks, and how operands lie for them."""
+"""The cut of a convolution: tiles of outputs that fill the registers, chunks, and how operands lie for them."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlokit.cpu.kernels.contraction.arithmetic import fused
+from hlokit.cpu.kernels.contraction.arithmetic import fused, outer_product
 from hlokit.cpu.kernels.contraction.convolution_plan import Panel, Steps, WindowPlan
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
 from hlokit.cpu.kernels.contraction.results import put
@@ -115,13 +115,12 @@ class ConvolutionTile:
         """The sums with one product each."""
         lanes, vectors = self.lanes, range(self.panel.vectors)
         weights = [rhs[v * lanes].load(lanes) for v in vectors]
+        places = (lhs[self._input(output)] for output in self.outputs)
+        if not self.s.shared:
+            return outer_product(fused, ([place.load().splat(lanes)] for place in places), [[w] for w in weights], sums)
         result: list[Value] = []
-        for output in self.outputs:
-            place = lhs[self._input(output)]
-            if self.s.shared:
-                inputs = [place[v * lanes].load(lanes) for v in vectors]
-            else:
-                inputs = [place.load().splat(lanes)] * len(weights)
+        for place in places:
+            inputs = [place[v * lanes].load(lanes) for v in vectors]
             result += [fused(x, y, sums[len(result) + v]) for v, x, y in zip(vectors, inputs, weights, strict=True)]
         return result
 

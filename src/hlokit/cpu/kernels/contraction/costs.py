@@ -1,4 +1,4 @@
-"""What things cost: the one table of numbers that the plans of contractions go by.
+"""Costs of machines: the one table of numbers that the plans of contractions go by.
 
 Times and speeds are those of one core, where nothing else is said of a Sapphire Rapids or a Zen 4 of 3 GHz; sizes fit
 caches of 32 KB and 1 MB. They decide between ways and sizes alone: results depend on them by the order of sums at most.
@@ -9,11 +9,11 @@ from __future__ import annotations
 # -- threads
 
 CHUNKS = 16
-"""Of a phase, at most."""
+"""Chunks of a phase, at most."""
 CHUNK_WORK = 8_000_000
 """Multiplications and additions of a product that are worth a chunk: some 50 us."""
 LARGE_WORK = 1 << 32
-"""Of a product, from which twice as many chunks cost next to nothing: below it packing is felt."""
+"""Operations of a product from which twice as many chunks cost next to nothing: below it packing is felt."""
 STREAMED_BYTES = 1 << 19
 """That are worth a chunk where they are read or written once: some 25 us."""
 CONVOLUTION_CHUNK, AMX_CONVOLUTION_CHUNK = 1 << 21, 1 << 22
@@ -28,7 +28,7 @@ AMX_CHUNK_NS = 60_000
 # -- time to compile
 
 FEW_PRODUCTS, AMX_FEW = 4096, 1 << 21
-"""Of a convolution for which tiles, and tiles of AMX, are not worth the time to compile them."""
+"""Products of a convolution for which tiles, and tiles of AMX, are not worth the time to compile them."""
 AMX_LEAST_NS = 80_000
 """Time of a product by vectors for which AMX is not worth the time to compile it."""
 LONG_TILE = 1 << 16
@@ -39,21 +39,21 @@ LONG_PANEL = 256
 # -- caches
 
 PANEL_COLUMN_BYTES = 2048
-"""Of one column in a packed panel: a tile's rows and columns then share L1 and half of L2."""
+"""Bytes of one column in a packed panel: a tile's rows and columns then share L1 and half of L2."""
 BLOCK_BYTES = 1 << 19
 """Packed columns of a chunk, in L2."""
 SUMS_BYTES, AMX_SUMS_BYTES = 1 << 19, 1 << 18
 """Sums that wait on the stack for the rest of the inner axis. With what is packed a thread needs some 1.2 MB of it."""
 MOST_ROWS, MOST_COLUMNS = 1024, 256
-"""Of a product's chunk."""
+"""Rows and columns of a product's chunk, at most."""
 AMX_LHS_BYTES = 3 << 18
-"""Of lhs, packed, in L2."""
+"""Bytes of lhs, packed, in L2."""
 PATCH_BYTES, MOST_PATCH_BYTES = 1 << 18, 1 << 20
 """Input that a convolution's chunk works on: with a panel of weights it is to fit L2; and what may lie on the stack."""
 AMX_PATCH_BYTES = 7 << 17
 """Lines and sums of a convolution's chunk by AMX, at most, which lie on the stack and should stay in L2."""
 AMX_WORKING_BYTES = 1 << 20
-"""Of L2 that lines, a pair of packed panels and its sums may take."""
+"""Bytes of L2 that lines, a pair of packed panels and its sums may take."""
 SETS_BYTES = 2048
 """Rows at multiples of so many bytes fall into few sets of the first cache."""
 
@@ -64,9 +64,9 @@ STREAMS = 8
 LEAST_PIECE, MOST_PIECE = 384, 2048
 """Columns of a chunk that reads pieces of rows: memory serves long ones faster; sums are to stay in L1."""
 SHORT_ROW_BYTES = 512
-"""Of a row that the machine's own prefetching does not see as a row."""
+"""Bytes of a row that the machine's own prefetching does not see as a row."""
 FEW_ROWS = 4
-"""Of a product that reads its other operand once, as it is."""
+"""Rows of a product that reads its other operand once, as it is."""
 LOW_ROWS = 16
 """Rows or columns of a product that, as a rule, is made without packing."""
 PACKING_SHARE = 1 / 40
@@ -75,7 +75,7 @@ PACKING_SHARE = 1 / 40
 # -- AMX and vectors; tuples by the number of parts of bf16x3 splitting
 
 AMX_SPEED = 8
-"""How many times as fast as vectors AMX is for bf16 and bytes."""
+"""Speed of AMX for bf16 and bytes, as a multiple of that of vectors."""
 AMX_PACK_NS = (0.1, 0.2, 0.4)
 """An element, from the third-level cache."""
 AMX_PRODUCT_NS = (1 / 2000, 4 / 1900, 6 / 1900)
@@ -85,8 +85,8 @@ AMX_TILE_NS = 250
 FUSED_NS, FUSED_PACK_NS = 1 / 155, 0.25
 """The same by vectors: a multiplication or an addition of f32, and an element of lhs or rhs."""
 AMX_GAIN = 1.1
-"""How many times as fast AMX must seem."""
+"""Speed that AMX must promise, as a multiple of that of vectors."""
 VECTOR_CYCLES = 0.75 / 26
 """For each product of a convolution, and three quarters thereof."""
 LARGE_WINDOWS = 1.25
-"""How much longer vectors take where windows are larger than the result, as in gradients of kernels."""
+"""Factor by which vectors take longer where windows are larger than the result, as in gradients of kernels."""

@@ -26,7 +26,7 @@ def _can_turn(s: WindowSpace) -> bool:
 
 
 class FeaturePatch(Patch):
-    """What a chunk reads for the panel with a number: a vector of features for each place, zeros for padding."""
+    """The inputs that a chunk reads for a panel: a vector of features for each place, zeros for padding."""
 
     def __init__(
         self, plan: WindowPlan, panel: Panel, base: Pointer, patch: Pointer, starts: Sequence[Index], nth: Index

@@ -39,7 +39,7 @@ class TiledConvolution:
 
 
 def _scalar(plan: WindowPlan) -> Type:
-    """What is multiplied and summed."""
+    """The type that is multiplied and summed."""
     return type_of(scalar_type(plan.space.wide))
 
 

@@ -41,7 +41,7 @@ Places: TypeAlias = Mapping[str, Index]
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """How a product is made: all that is decided before anything is written.
+    """The plan of a product: all that is decided before anything is written.
 
     product   what writes it
     """
@@ -102,7 +102,7 @@ class Product:
         caller.call(self.module.add_by_text(fn, "pack"), caller.pointer("table"), *arguments.values())
 
     def operand(self, side: ProductSide) -> Operand:
-        """What reads a side."""
+        """The reader of a side."""
         return Operand(self.module, self.call.target, self.pointer(side.number), side)
 
     def pointer(self, number: int) -> Pointer:

@@ -1,4 +1,4 @@
-"""How a product of blocks is cut: its tile, its chunks, which operands are read where they are."""
+"""The cut of a product of blocks: its tile, its chunks, which operands are read where they are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def up(value: int, unit: int) -> int:
 
 @dataclass(frozen=True)
 class Blocking:
-    """How a product is cut.
+    """The cut of a product.
 
     rows, vectors             the tile
     depth                     steps of the inner axis at a time

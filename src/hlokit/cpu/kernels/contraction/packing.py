@@ -76,7 +76,7 @@ class Operand:
 
     @property
     def addresses(self) -> dict[str, Pointer]:
-        """What it reads from, by field."""
+        """The arrays that it reads, by field."""
         return {"base": self.base}
 
 
@@ -91,7 +91,7 @@ class Run:
 
     @property
     def arguments(self) -> dict[str, Value]:
-        """What a function of its own is told of the run."""
+        """The run, as the arguments of a function of its own."""
         return {"begin": self.begin, "count": self.count, "units": self.units}
 
     def inside(self, fn: Function) -> Run:

@@ -31,7 +31,7 @@ _FORMS = {
 
 
 def form_of(call: Call, space: Space, *, packed: bool) -> Form | None:
-    """How the product's operands are laid out, if it goes this way faster."""
+    """The layout of the product's operands, if it goes this way faster."""
     left, right = (shape.dtype for shape in call.operands[:2])
     form = _FORMS.get(left)
     if form is None or left is not right or not may_flush(call) or not call.target.has("amx-bf16"):
@@ -52,7 +52,7 @@ def form_of(call: Call, space: Space, *, packed: bool) -> Form | None:
 
 @dataclass(frozen=True, kw_only=True)
 class PartsPlan(ProductPlan):
-    """Of a product whose operands are packed in parts of this form."""
+    """The plan of a product whose operands are packed in parts of this form."""
 
     form: Form
 

@@ -88,7 +88,7 @@ def _comes_in(axis: Axis, role: str, unit: int) -> bool:
 
 @dataclass(frozen=True)
 class _Way:
-    """How a panel is packed: what its function's text depends on, but for the strides."""
+    """The way a panel is packed: what its function's text depends on, but for the strides."""
 
     form: Form
     is_along: bool
@@ -409,5 +409,5 @@ def pack(
 
 
 def inside(end: Index, index: Index) -> Index:
-    """How many of a panel's free indices exist."""
+    """The number of a panel's free indices that exist."""
     return (end - index).least(WIDTH)

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from hlokit.cpu.kernels.contraction.amx import (
+    INSTRUCTIONS,
     LHS,
     REGISTER,
     RHS,
+    FactorRegisters,
+    add_products,
     clear,
-    load_register,
-    multiply,
     store_register,
 )
-from hlokit.cpu.kernels.contraction.arithmetic import FLOAT
+from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, fused, outer_product
 from hlokit.cpu.kernels.contraction.elements import first_lanes
 from hlokit.cpu.kernels.contraction.split import LANES, PRODUCTS, joined
 from hlokit.cpu.llvm import I8, I32, Definition, Function, Index, Module, Pointer, Type
@@ -29,13 +30,12 @@ WIDTH = 32
 """Rows and columns of a tile: four registers of sums."""
 ROW = 4 * WIDTH
 """Bytes of a row of its sums."""
-_MULTIPLY = {"s8": "tdpbssd", "u8": "tdpbuud"}
 _SLOW_ROWS = 4
 
 
 @dataclass(frozen=True)
 class Form:
-    """How the factors of a product are laid out.
+    """The layout of a product's factors.
 
     name    of the operands' type
     memory  type of an element in memory
@@ -127,17 +127,17 @@ class _PartsTile:
 
     def _multiply(self, bases: Sequence[Pointer], products: Sequence[tuple[int, int]]) -> None:
         """Adds the products of a block's parts to the registers of sums."""
-        kind = "tdpbf16ps" if self.form.total is FLOAT else _MULTIPLY[self.form.name]
-        held: dict[int, int] = {}
-        for parts in products:
-            sides = zip((LHS, RHS), (1, self.columns), parts, bases, strict=True)
-            for register, count, part, base in sides:
-                if held.get(register) != part:
-                    held[register] = part
-                    for j in range(count):
-                        load_register(register + j, base + (2 * part + j) * REGISTER, 4 * LANES)
-            for j in range(self.columns):
-                multiply(self.fn, kind, j, LHS, RHS + j)
+        left, right = (
+            FactorRegisters(first, count, 4 * LANES, partial(_half, base))
+            for first, count, base in zip((LHS, RHS), (1, self.columns), bases, strict=True)
+        )
+        kind = "bf16" if self.form.total is FLOAT else self.form.name
+        add_products(self.fn, INSTRUCTIONS[kind], left, right, products=products)
+
+
+def _half(base: Pointer, part: int, number: int) -> Pointer:
+    """A half of a part of the block that lies there: a register."""
+    return base + (2 * part + number) * REGISTER
 
 
 def add_sums(fn: Function, own: Pointer, total: Type, halves: int) -> None:
@@ -203,11 +203,10 @@ def _slow_rows(left: Pointer, right: Pointer, sums: Pointer, row: Index) -> None
     places = [first + (r * ROW + v * LANES * 4) for r in range(_SLOW_ROWS) for v in (0, 1)]
     with fn.loop(0, WIDTH, 1, [place.load(LANES) for place in places]) as step:
         row_of_rhs = right + step.index * ROW
-        factors = [(row_of_rhs + 64 * v).load(LANES) for v in (0, 1)]
+        factors = [[(row_of_rhs + 64 * v).load(LANES)] for v in (0, 1)]
         column = lhs[step.index]
-        ones = [(column + r * ROW).load().splat(LANES) for r in range(_SLOW_ROWS)]
-        pairs = ((x, y) for x in ones for y in factors)
-        step.next = [x.fma(y, total) for (x, y), total in zip(pairs, step.carried, strict=True)]
+        ones = [[(column + r * ROW).load().splat(LANES)] for r in range(_SLOW_ROWS)]
+        step.next = outer_product(fused, ones, factors, step.carried)
     for place, total in zip(places, step.results, strict=True):
         place.store(total)
 

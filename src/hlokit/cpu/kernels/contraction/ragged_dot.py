@@ -18,7 +18,7 @@ from hlokit.forms.contraction import Contraction, ContractionGroups, Role
 
 @dataclass(frozen=True, kw_only=True)
 class RaggedPlan(ProductPlan):
-    """Of a product whose ranges come from group sizes.
+    """The plan of a product whose ranges come from group sizes.
 
     prefix        of the batch dimensions, the first ones, that index the groups' sizes
     extent, rest  indices that come in groups, and how many of the space's rows or inner axis each has

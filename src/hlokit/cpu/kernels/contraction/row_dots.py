@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlokit.cpu.kernels.contraction import costs
-from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
+from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, outer_product
 from hlokit.cpu.kernels.contraction.elements import element_bytes, first_lanes
 from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product, ProductPlan
 from hlokit.cpu.kernels.contraction.gemm_plan import Blocking
@@ -79,10 +79,9 @@ class RowDots(Product):
     ) -> list[Value]:
         lanes = self.blocking.lanes
         inner = {side.role: side.inner.offset(side.role, step) for side in self.plan.sides}
-        xs = [self.lhs.read(place + inner["lhs"], lanes, mask)[0] for place in left]
-        ys = [self.rhs.read(place + inner["rhs"], lanes, mask)[0] for place in right]
-        pairs = ((x, y) for x in xs for y in ys)
-        return [self.arithmetic.multiplied(x, y, total) for (x, y), total in zip(pairs, sums, strict=True)]
+        xs = [self.lhs.read(place + inner["lhs"], lanes, mask) for place in left]
+        ys = [self.rhs.read(place + inner["rhs"], lanes, mask) for place in right]
+        return outer_product(self.arithmetic.multiplied, xs, ys, sums)
 
 
 def _totals(sums: Sequence[Value]) -> Value:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.contraction import costs
-from hlokit.cpu.kernels.contraction.arithmetic import fused
+from hlokit.cpu.kernels.contraction.arithmetic import fused, outer_product
 from hlokit.cpu.kernels.contraction.elements import read
 from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.contraction.space import affine, unravelled
@@ -55,7 +55,7 @@ def _sum(f: Function, s: WindowSpace, outputs: Sequence[Index]) -> list[Value]:
             lhs = _parts(f, s, 0, here)
             if inside is not None:
                 lhs = [inside.select(part, 0) for part in lhs]
-            return _multiplied(sums, lhs, _parts(f, s, 1, right))
+            return outer_product(fused, [lhs], [_parts(f, s, 1, right)], sums)
         a = axes[0]
         with f.loop(0, a.taps, 1, sums) as loop:
             terms = [(outputs[a.dim], a.stride)] if a.dim >= 0 else []
@@ -84,11 +84,3 @@ def _element(a: WindowAxis, place: Index) -> tuple[Value, Index]:
         return inside, place
     element = place.fn.index(place.binary("sdiv", a.spread))
     return inside & (element * a.spread).eq(place), element
-
-
-def _multiplied(sums: Sequence[Value], lhs: Sequence[Value], rhs: Sequence[Value]) -> list[Value]:
-    """sums + lhs * rhs."""
-    if len(sums) == 1:
-        return [fused(lhs[0], rhs[0], sums[0])]
-    real = fused(-lhs[1], rhs[1], fused(lhs[0], rhs[0], sums[0]))
-    return [real, fused(lhs[1], rhs[0], fused(lhs[0], rhs[1], sums[1]))]

@@ -42,9 +42,9 @@ _UPPER = -1 << 16
 _LEAST_EXPONENT = 25
 """From 2^-102 on all parts are normal numbers."""
 _LEAST_SUM = 254 - 100
-"""Of two exponents: from 2^-100 on all products of parts are normal numbers."""
+"""Sum of two exponents: from 2^-100 on all products of parts are normal numbers."""
 _GREATEST_SUM = 254 + 120
-"""Of two exponents and the logarithm of the count: sums of so many products are finite."""
+"""Sum of two exponents and the logarithm of the count: sums of so many products are finite."""
 _RAW = 1024
 """Stands for the greatest exponent of a raw block."""
 

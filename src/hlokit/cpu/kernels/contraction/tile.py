@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from hlokit.cpu.kernels.contraction import costs
-from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
+from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, outer_product
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
 from hlokit.cpu.llvm import I32, Definition, Function, IfElse, Index, Module, Pointer, Value
 
@@ -40,7 +39,7 @@ class Tile:
         return f"tile_{kind}_{self.rows}x{self.vectors}x{self.lanes}_{self.row}_{self.step}_{self.columns}_{packed}"
 
     def enter(self, fn: Function, module: Module) -> None:
-        """What a row of tiles begins with."""
+        """Writes what a row of tiles begins with."""
 
     def written(self) -> Function:
         return _VectorTile(self).written()
@@ -136,45 +135,30 @@ class _VectorTile(TileFunction):
         return choice.end(*(value + before for value, before in zip(sums, former, strict=True)))
 
     def _corrections(self) -> tuple[list[Value], Pointer]:
-        """What stands before an i8 panel: -128 times each column's sum, for lhs has 128 added to its elements."""
+        """The head of an i8 panel: -128 times each column's sum, for lhs has 128 added to its elements."""
         t, head = self.tile, self.rhs.to(I32)
         corrections = [head[v * t.lanes].load(t.lanes) for v in range(t.vectors)]
         return [corrections[v] for _, v, _ in self._places()], self.rhs + 4 * t.lanes * t.vectors
 
     def _step(self, lhs: Pointer, rhs: Pointer, *carried: Value) -> list[Value]:
-        t, sums, right = self.tile, list(carried), self._right(rhs)
-        for r in range(t.rows):
-            self._row(sums, r, lhs + r * t.row, right)
+        t, right = self.tile, self._right(rhs)
+        left = (self._left(lhs + r * t.row) for r in range(t.rows))
+        sums = outer_product(self.arithmetic.multiplied, left, right, carried)
         return [lhs + t.step, rhs + self.row_bytes, *sums]
 
-    def _right(self, rhs: Pointer) -> list[Value]:
-        """The vectors of one row of rhs; for complex numbers their parts in turn."""
+    def _right(self, rhs: Pointer) -> list[list[Value]]:
+        """The vectors of one row of rhs, by part."""
         t, a = self.tile, self.arithmetic
         count, lanes = t.vectors * a.parts, t.lanes * a.group
         masks = [None if t.is_packed else self._mask(v // a.parts) for v in range(count)]
-        return [rhs[v * lanes].load(lanes, mask) for v, mask in enumerate(masks)]
+        vectors = [rhs[v * lanes].load(lanes, mask) for v, mask in enumerate(masks)]
+        return [vectors[v : v + a.parts] for v in range(0, count, a.parts)]
 
-    def _left(self, address: Pointer) -> Value:
-        """One unit of lhs in every lane."""
+    def _left(self, address: Pointer) -> list[Value]:
+        """One unit of lhs in every lane, by part."""
         a = self.arithmetic
         unit = address if a.group == 1 else address.to(I32, a.packed.bytes)
-        return unit.load().splat(self.tile.lanes)
-
-    def _row(self, sums: list[Value], r: int, address: Pointer, right: Sequence[Value]) -> None:
-        """Adds the products of a row to its sums."""
-        t, multiplied = self.tile, self.arithmetic.multiplied
-        left = self._left(address)
-        if not self.arithmetic.is_complex:
-            for v in range(t.vectors):
-                sums[r * t.vectors + v] = multiplied(left, right[v], sums[r * t.vectors + v])
-            return
-        imaginary = self._left(address[1])
-        negative = -imaginary
-        for v in range(t.vectors):
-            at = (r * t.vectors + v) * 2
-            sums[at] = multiplied(negative, right[2 * v + 1], multiplied(left, right[2 * v], sums[at]))
-            other = multiplied(left, right[2 * v + 1], sums[at + 1])
-            sums[at + 1] = multiplied(imaginary, right[2 * v], other)
+        return [unit[part].load().splat(self.tile.lanes) for part in range(a.parts)]
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ def _residues(s: WindowSpace, number: int) -> Iterator[WindowSpace]:
 
 
 def strides(dimensions: Sequence[int]) -> list[int]:
-    """Of a row-major array; sizes of 0 count as 1."""
+    """Strides of a row-major array; sizes of 0 count as 1."""
     strides, total = list[int](), 1
     for size in reversed(dimensions):
         strides.append(total)
@@ -220,7 +220,7 @@ def both(condition: Value | None, other: Value) -> Value:
 
 
 def sum_type(operand: DType, result: DType) -> DType:
-    """What products are summed in: f32 or wider, complex of it, integers of the result's width (they wrap alike)."""
+    """The type in which products are summed: f32 or wider, complex of it, integers of the result's width."""
     if result.is_complex or operand.is_complex:
         return dtypes.c128 if dtypes.c128 in (operand, result) else dtypes.c64
     if operand.is_floating or result.is_floating:
