@@ -21,6 +21,7 @@ from hlokit.interop.pjrt.programs import Program
 from hlokit.interop.pjrt.running import Runner, callable_of
 from hlokit.passes.partitioner import Partitioned, partition
 from hlokit.passes.partitioner.propagation import stated
+from hlokit.runtime.log import logger
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
@@ -90,6 +91,9 @@ def divided(program: Program, made: Sequence[Sharding | None], regions: bool) ->
         found = partition(module, in_shardings=given, out_shardings=[sharding or whole for sharding in made])
     except HlokitError as error:
         return Divided(None, str(error))
+    except Exception as error:  # a fault of the partitioner's is to be known, and is no reason not to run the program
+        logger().warning("%s: the partitioner failed: %s: %s", program.name, type(error).__name__, error)
+        return Divided(None, f"{type(error).__name__}: {error}")
     shapes = [*program.parameters, *program.results]
     places = [*found.in_shardings, *found.out_shardings]
     if len(shapes) != len(places) or any(not shape.is_array for shape in shapes):

@@ -136,3 +136,18 @@ def check_what_cannot_be_divided_says_why():
     compiled = jax.jit(printed).lower(put(floats(8, 8), "data")).compile()
     assert 'hlokit.whole_values="it calls Python functions"' in compiled.as_text()
     assert np.array_equal(np.asarray(compiled(put(floats(8, 8), "data"))), floats(8, 8) + 1)
+
+
+def check_a_fault_of_the_partitioner_is_no_reason_not_to_run():
+    from hlokit.interop.pjrt import parts
+
+    def fails(*args, **options):
+        raise RuntimeError("nothing there")
+
+    partition, parts.partition = parts.partition, fails
+    try:
+        compiled = jax.jit(lambda x: x * 3).lower(put(floats(8, 8), "data")).compile()
+    finally:
+        parts.partition = partition
+    assert "RuntimeError: nothing there" in compiled.as_text()
+    assert np.array_equal(np.asarray(compiled(put(floats(8, 8), "data"))), floats(8, 8) * 3)
