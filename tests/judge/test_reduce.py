@@ -161,3 +161,16 @@ ENTRY e { x = f32[8] parameter(0) y = f32[4] parameter(1) z = s32[] constant(0)
     loop = next(i for i in found.module.instructions() if i.opcode == "while")
     assert len(loop.shape.elements) <= 2
     assert "loop state" in {step.edit for step in found.steps}
+
+
+def test_a_fault_in_what_nothing_uses() -> None:
+    module = hk.parse("""HloModule m
+ENTRY e {
+  x = f32[4] parameter(0)
+  dead = f32[4] cosine(x)
+  y = f32[4] negate(x)
+  z = f32[4] sine(y)
+  ROOT t = (f32[4], f32[4]) tuple(y, z)
+}""")
+    found = hk.reduce_module(module, lambda m: any(i.opcode == "cosine" for i in m.instructions()))
+    assert [i.opcode for i in found.module.entry.instructions] == ["parameter", "cosine"]

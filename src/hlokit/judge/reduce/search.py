@@ -104,6 +104,7 @@ class _Search:
 
     def run(self) -> None:
         try:
+            self._keep_unused()
             self._bisect_root()
             while sum(self._over(edit) for edit in EDITS):
                 pass
@@ -117,6 +118,18 @@ class _Search:
             raise _TimeIsUp
         self.tries += 1
         return bool(self.is_bad(case.module.clone(), *(case.arguments or ())))
+
+    def _keep_unused(self) -> None:
+        """Makes a value that nothing uses the result, if it shows the fault: other edits would remove it as dead."""
+        entry = self.best.module.entry
+        unused = [i.name for i in entry.instructions if not i.users and i is not entry.root and not i.shape.is_token]
+        for name in unused:
+            case = self.best.copy()
+            instruction = case.find(entry.name, name)
+            if instruction is not None and instruction.opcode != "parameter":
+                case.module.entry.set_root(instruction)
+                if self._accept(case, BecomeRoot.name, 1):
+                    return
 
     def _bisect_root(self) -> None:
         """Makes the earliest value that shows the fault the result, if all later ones do: most often they do."""
