@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Mark(IntEnum):
-    """How an instruction relates to one that it comes from. The nearest relation is the least."""
+    """The relation of an instruction to one that it comes from. The nearest relation is the least."""
 
     SAME = 0
     """It has the same value; in a loop or a called computation, the value that the origin has in one of its runs."""
@@ -34,7 +34,7 @@ class Mark(IntEnum):
 
 
 Origins: TypeAlias = "dict[Instruction, Mark]"
-"""What an instruction comes from."""
+"""Origins of an instruction, with the relation to each."""
 
 
 class Recorder:
@@ -266,7 +266,7 @@ class Lineage:
         return self._results.get(self._named(self.source, instruction), [])
 
     def sizes(self) -> dict[Instruction, int]:
-        """How many origins each instruction has, the most first.
+        """The number of origins of each instruction, the most first.
 
         Returns
         -------

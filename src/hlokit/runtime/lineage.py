@@ -196,7 +196,7 @@ def _fused(names: Iterable[str], module: HloModule) -> tuple[Instruction, ...]:
 
 
 def _behind(program: Program, step: Step) -> tuple[Instruction, ...]:
-    """What a copy copies that is not an instruction's own: an argument, a constant, a value given twice."""
+    """The source of a copy of what is not an instruction's own: an argument, a constant, a value given twice."""
     owners = owners_of(program.block.leaves) if program.block.leaves is not None else {}
     found = dict.fromkeys(leaf.instruction for buffer in step.reads for leaf in owners.get(buffer, ()))
     return tuple(found) or (program.module.entry.root,)

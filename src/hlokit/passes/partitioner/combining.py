@@ -43,7 +43,7 @@ def _in_computation(computation: Computation) -> dict[Instruction, Instruction]:
 
 
 def _key(instruction: Instruction) -> Hashable:
-    """What has to be the same of two; None for anything else than an all-reduce of one array by a known op."""
+    """The key that combined ones share; None for anything else than an all-reduce of one array by a known op."""
     op = instruction.op
     if type(op) is not AllReduce or not instruction.shape.is_array or instruction.shape.is_dynamic:
         return None

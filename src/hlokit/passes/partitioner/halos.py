@@ -75,7 +75,7 @@ class Exchange:
 
     @property
     def rounds(self) -> int:
-        """How many times devices send."""
+        """The number of times that devices send."""
         return sum(len(piece.rounds) for piece in self.pieces)
 
 
@@ -84,7 +84,7 @@ HALOS = (Slice, Pad, Reverse, Concatenate, ReduceWindow, Convolution)
 
 
 def reach(op: Op, operands: Sequence[Shape], number: int, d: int, local: int) -> Reach | None:
-    """What parts of `local` results need of an operand along its dimension d; None where that has no such form."""
+    """The places that parts of `local` results need of an operand along dimension d; None: there is no such form."""
     size = operands[number].dimensions[d]
     if isinstance(op, Slice):
         start, _, stride = op.ranges[d]
@@ -153,7 +153,7 @@ def _with(values: Sequence[_T], number: int, value: _T) -> tuple[_T, ...]:
 
 @lru_cache(maxsize=1024)
 def exchange(size: int, count: int, found: Reach) -> Exchange | None:
-    """How `count` places, which have equal parts of `size` elements, get what they reach; None: nobody needs any."""
+    """The exchange by which `count` places with equal parts of `size` elements get what they reach; None: no need."""
     part = -(-size // count)
     starts = [found.step * place + found.first for place in range(count)]
     needs = [(max(s, 0), min(s + found.count, size)) for s in starts]
@@ -211,7 +211,7 @@ def reached(
     emission: Emission, value: XlaOp, size: int, d: int, parts: Parts, found: Reach, way: Exchange,
     fill: XlaOp | None, placement: Placement,
 ) -> XlaOp:  # fmt: skip
-    """What the device's part of a result needs of a value along a dimension. `fill`: a scalar for where nothing is."""
+    """The elements that a device's part of a result needs along a dimension. `fill`: a scalar for where nothing is."""
     builder = emission.builder
     pieces = [_piece(emission, value, d, parts, piece, placement) for piece in way.pieces]
     row = pieces[0] if len(pieces) == 1 else movement.concat_in_dim(pieces, d)

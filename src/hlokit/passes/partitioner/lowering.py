@@ -425,7 +425,7 @@ class _Related:
         return found
 
     def _reaches(self, number: int, along: Parts) -> list[tuple[int, int, Reach, Exchange]] | None:
-        """What is reached of each operand along a shifted factor; None where that has no form in these parts."""
+        """The places reached of each operand along a shifted factor; None where that has no form in these parts."""
         d, places = self.shifted[number]
         count = self.grid.count(along)
         local = -(-self.results[0].dimensions[d] // count)
@@ -461,7 +461,7 @@ class _Related:
     def _exchanged(
         self, operands: list[XlaOp], parts: dict[int, Parts], placements: Sequence[Placement]
     ) -> list[XlaOp]:
-        """What the op on parts needs of its operands, of which some lies in other devices' parts."""
+        """The operands that the op on parts needs, of which some lies in other devices' parts."""
         lowering, found = self.lowering, list(operands)
         for number in self._divided_shifts(parts):
             axes = ", ".join(map(str, self.grid.axes_of(parts[number])))

@@ -144,7 +144,7 @@ def propagate(module: HloModule, grid: Grid) -> Propagation:
 
 @dataclass(frozen=True)
 class _Said:
-    """What the program states of an array; of each dimension its parts, whether it is closed, and its priority."""
+    """The stated sharding of an array; of each dimension its parts, whether it is closed, and its priority."""
 
     dimensions: tuple[Parts, ...]
     closed: tuple[bool, ...]
@@ -492,7 +492,7 @@ class _Graph:
 
 
 def said_of(grid: Grid, instruction: Instruction) -> list[_Said | None]:
-    """What the program says of each array of a value; None where it says nothing."""
+    """The stated sharding of each array of a value; None where it says nothing."""
     leaves = list(instruction.shape.leaves())
     sharding = stated(instruction)
     if sharding is None:
