@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.debugger.conditions import named
+from hlokit.debugger.conditions import KINDS, named
 from hlokit.debugger.debugger import Debugger, Stop
 from hlokit.debugger.describe import (
     listing_text,
@@ -20,8 +20,10 @@ from hlokit.debugger.describe import (
     tree_text,
     users_text,
     value_text,
+    way_text,
 )
 from hlokit.debugger.saved import save
+from hlokit.debugger.way_back import way_back
 from hlokit.errors import ArgumentError
 
 HELP = """\
@@ -39,6 +41,7 @@ remove NUMBER       remove a breakpoint
 print, p NAME       an instruction's value; print NAME[1:3, 0] a part of it
 watch NAME          print the value after every command; unwatch NAME
 from NAME [LEVELS]  where its value comes from: operands and theirs
+why nan             from the end: the way back to the instruction that made the result's NaN; why inf
 to NAME             the instructions that take it
 source NAME         scope and source lines
 set NAME = VALUE    another value: a number, or lists of numbers
@@ -68,7 +71,7 @@ class Session:
         self._others: dict[str, Callable[[str], str]] = {
             "run": self._run, "r": self._run, "run-back": self._run_back, "rb": self._run_back, "go": self._go,
             "break": self._break, "remove": self._remove, "print": self._print, "p": self._print,
-            "watch": self._watch, "unwatch": self._unwatch, "from": self._from, "to": self._to,
+            "watch": self._watch, "unwatch": self._unwatch, "from": self._from, "to": self._to, "why": self._why,
             "source": self._source, "set": self._set, "list": self._list, "l": self._list, "where": self._where,
             "w": self._where, "device": self._device, "save": self._save, "help": self._help, "quit": self._quit,
             "q": self._quit,
@@ -151,6 +154,14 @@ class Session:
     def _from(self, rest: str) -> str:
         name, _, levels = rest.partition(" ")
         return tree_text(self.debugger, name, _integer("from", levels) if levels else 2)
+
+    def _why(self, rest: str) -> str:
+        if rest not in KINDS:
+            raise ArgumentError(f"why {rest}: expected {', '.join(KINDS)}")
+        if not self.debugger.is_finished:
+            raise ArgumentError("why: the program has not come to its end: run goes there")
+        crumbs = way_back(self.debugger, rest)
+        return f"{way_text(crumbs)}\n{place_text(self.debugger)}" if crumbs else f"the result has no {KINDS[rest][1]}"
 
     def _to(self, rest: str) -> str:
         instruction = named(self.debugger.module, rest)

@@ -128,10 +128,10 @@ class Arises(_Condition):
     kind: str
 
     def after(self, machine: Machine, event: Evaluated) -> str:
-        count = sum(_count(self.kind, part) for part in leaves(event.value))
-        if not count or any(_count(self.kind, part) for o in event.operands for part in leaves(o)):
+        found = sum(count(self.kind, part) for part in leaves(event.value))
+        if not found or any(count(self.kind, part) for o in event.operands for part in leaves(o)):
             return ""
-        return f"{count} {_KINDS[self.kind]} in %{event.instruction.name}, none in its operands"
+        return f"{found} {KINDS[self.kind][found > 1]} in %{event.instruction.name}, none in its operands"
 
 
 @dataclass
@@ -154,10 +154,11 @@ class Satisfies(_Condition):
         return f"%{event.instruction.name}: {self.text}" if found else ""
 
 
-_KINDS = {"nan": "NaN", "inf": "infinities", "denormal": "denormals"}
+KINDS = {"nan": ("NaN", "NaNs"), "inf": ("infinity", "infinities"), "denormal": ("denormal", "denormals")}
+"""The words for one and for several."""
 
 
-def _count(kind: str, array: Any) -> int:
+def count(kind: str, array: Any) -> int:
     """The number of NaNs, infinities or denormals among the elements."""
     if not is_floating(array):
         return 0
@@ -199,7 +200,7 @@ def condition(text: str, module: HloModule) -> Condition:
     """
     text = text.strip()
     kind, _, rest = text.partition(":")
-    if text in _KINDS:
+    if text in KINDS:
         return Arises(text, text)
     if text.startswith("if "):
         try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hlokit.debugger.conditions import is_floating, leaves
 from hlokit.debugger.debugger import Debugger
+from hlokit.debugger.way_back import Crumb
 from hlokit.errors import ArgumentError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
@@ -16,6 +18,8 @@ from hlokit.text.printable import printable
 
 _BINS = 10
 _BAR = 30
+_WAY = 12
+"""Instructions of a way back that are shown."""
 _SHOWN = 60
 """Elements of an array that are printed whole."""
 
@@ -180,6 +184,20 @@ def users_text(name: str, instruction: Instruction) -> str:
         computation: Computation | None = instruction.parent
         lines.append(f"the result of {computation.name if computation is not None else 'its computation'}")
     return printable("\n".join(lines) or f"nothing takes %{name}")
+
+
+def way_text(crumbs: Sequence[Crumb]) -> str:
+    """The way from a result back to where its numbers arise, that instruction first; of a long one both ends."""
+    lines = [
+        f"%{c.instruction.name} = {c.instruction.opcode} in {c.computation}"
+        + (f" (iteration {c.iteration})" if c.iteration is not None else "")
+        + _source(c.instruction)
+        for c in reversed(crumbs)
+    ]
+    if len(lines) > _WAY:
+        left = len(lines) - _WAY
+        lines = [*lines[: _WAY // 2], f"... ({left} more)", *lines[-_WAY // 2 :]]
+    return printable("\n".join(lines))
 
 
 def _brief(value: Any) -> str:

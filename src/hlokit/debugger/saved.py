@@ -28,7 +28,7 @@ def save(debugger: Debugger, path: Path, watched: list[str]) -> None:
     if any(i.opcode == "infeed" or getattr(i.op, "is_host_transfer", False) for i in debugger.module.instructions()):
         raise UnsupportedError(f"{debugger.module.name}: a session of a program that the host feeds cannot be saved")
     content = {
-        "version": _VERSION, "module": debugger.module.to_text("short_parsable"), "seed": debugger.seed,
+        "version": _VERSION, "module": debugger.module.to_text(), "seed": debugger.seed,
         "counts": debugger.counts, "device": debugger.device, "times": debugger.times, "watched": watched,
         "breakpoints": [b.condition.text for b in debugger.breakpoints],
         "changes": [(d, t, depth, i.name) for d, t, depth, i, _ in debugger.changes],

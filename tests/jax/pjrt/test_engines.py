@@ -37,3 +37,13 @@ print(found)
     done = python("-c", code, HLOKIT_SHADOW="1")
     assert done.returncode == 0, done.stderr
     assert "jit__lambda" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def watched() -> dict[str, str]:
+    return outcomes("debug.py", HLOKIT_DEBUG="first-nan")
+
+
+@pytest.mark.parametrize("name", checks("debug.py"))
+def test_watched_programs(name: str, watched: dict[str, str]) -> None:
+    assert watched[name] == ""

@@ -15,7 +15,7 @@ from hlokit.interop.pjrt.execute import ARGUMENT, DONATED, OVERWRITTEN, PROGRAM,
 from hlokit.interop.pjrt.memory import Kept, immortal, read_word
 from hlokit.interop.pjrt.native import native
 from hlokit.interop.pjrt.programs import Program
-from hlokit.interop.pjrt.running import Runner, backend, compiled, interpreted, is_shadowed
+from hlokit.interop.pjrt.running import Runner, backend, compiled, interpreted, is_shadowed, watched, watched_kind
 from hlokit.runtime.arena import Buffer
 from hlokit.runtime.dump import flags
 
@@ -84,6 +84,8 @@ def _runner(program: Program) -> Runner:
         from hlokit.interop.pjrt.shards import on_devices
 
         return on_devices(program)
+    if watched_kind():
+        return watched(program)
     return interpreted(program) if backend() == "interpreter" or is_shadowed() else compiled(program)
 
 

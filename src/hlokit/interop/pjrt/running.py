@@ -52,7 +52,7 @@ class Runner:
 
 
 class Interpreted(Runner):
-    """One device in the interpreter, or in shadow mode: every kernel's result is compared with the interpreter's.
+    """One device in the interpreter, in shadow mode (kernels' results are compared with the interpreter's), or watched.
 
     `call` runs the module as hlokit.evaluate does.
     """
@@ -84,6 +84,14 @@ def interpreted(program: Program) -> Runner:
     """A function that runs the program on one device in the interpreter, or in shadow mode."""
     options = {"shadow": True, "threads": program.options.threads} if is_shadowed() else {}
     return Interpreted(program, callable_of(program.module, 1, 1, **options))
+
+
+def watched(program: Program) -> Runner:
+    """A function that runs the program's machine code on one device and explains NaNs in its results."""
+    from hlokit.interop.pjrt.watched import Watched
+
+    call = callable_of(program.module, 1, 1, threads=program.options.threads)
+    return Interpreted(program, Watched(program.module, call, watched_kind()))
 
 
 def compiled(program: Program) -> Runner:
@@ -151,3 +159,11 @@ def backend() -> str:
 def is_shadowed() -> bool:
     """HLOKIT_SHADOW."""
     return backend() == "compiled" and os.environ.get("HLOKIT_SHADOW", "0") not in ("", "0")
+
+
+def watched_kind() -> str:
+    """HLOKIT_DEBUG: the kind of numbers that programs are watched for; empty for none."""
+    found = os.environ.get("HLOKIT_DEBUG", "")
+    if found not in ("", "first-nan", "first-inf"):
+        raise ArgumentError(f"HLOKIT_DEBUG={found!r}: expected first-nan or first-inf")
+    return found.removeprefix("first-")
