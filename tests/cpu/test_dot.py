@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -384,3 +385,15 @@ def test_denormals_of_narrow_types_count(dtype: DType) -> None:
     module = b.build(hk.dot_general(x, y, hk.DotDimensionNumbers([1], [0]), preferred_element_type=hk.f32))
     ones = np.ones((1, 40), dtype.numpy)
     np.testing.assert_array_equal(hk.compile(module)(codes, ones), np.repeat(codes.astype(np.float32), 40, axis=1))
+
+
+@pytest.mark.parametrize("name", ["f8e5m2", "f8e4m3fn", "f8e4m3fnuz", "f8e3m4"])
+def test_what_is_fused_to_a_product_keeps_denormals_of_narrow_types(name: str) -> None:
+    dtype = dt.dtype(name).numpy
+    x = np.full(4, float(ml_dtypes.finfo(dtype).smallest_subnormal)).astype(dtype)
+    module = hk.parse(f"""HloModule m
+      ENTRY e {{ x = {name}[4] parameter(0)
+        y = {name}[4] parameter(1)
+        s = {name}[4,4] dot(x, y), lhs_contracting_dims={{}}, rhs_contracting_dims={{}}
+        ROOT d = {name}[4,4] divide(s, s) }}""")
+    assert (hk.compile(module)(x, np.ones(4, dtype)).astype(np.float32) == 1).all()

@@ -133,8 +133,8 @@ def _fit_in_f64(value: Value, source: DType) -> Value:
 # -- floats
 
 
-def widen(value: Value, source: DType, *, flushes: bool = False) -> Value:
-    """A float of any type as float or double, exactly. `flushes`: also where denormal operands are zeros."""
+def widen(value: Value, source: DType) -> Value:
+    """A float of any type as float or double, exactly; of narrow types also where denormals of float are zeros."""
     if source.bits >= 32:
         return value
     if source.name == "f16":
@@ -145,19 +145,15 @@ def widen(value: Value, source: DType, *, flushes: bool = False) -> Value:
     if source.name == "f8e8m0fnu":
         bits = (code << 23).where(code.compare("ne", 0), 0x0040_0000)
         return (bits.where(code.compare("ne", 0xFF), 0x7FC0_0000)).as_float()
-    return _decode(code, FORMATS[source.name], flushes=flushes)
+    return _decode(code, FORMATS[source.name])
 
 
-def _decode(code: Value, f: Format, *, flushes: bool) -> Value:
+def _decode(code: Value, f: Format) -> Value:
     sign = code & (1 << (f.width - 1))
     magnitude = code & ((1 << (f.width - 1)) - 1)
     bits = magnitude << (23 - f.mantissa)
-    if flushes:
-        small = (bits + ((127 + f.least) << 23)).as_float() - 2.0**f.least  # less the leading bit that it has not
-        size = small.where(bits.compare("ult", 1 << 23), (bits + ((126 + f.least) << 23)).as_float())
-    else:
-        # an exponent field of zero makes a denormal float of this, which the product brings to its own value too
-        size = bits.as_float() * 2.0 ** (126 + f.least)
+    small = (bits + ((127 + f.least) << 23)).as_float() - 2.0**f.least  # less the leading bit that it has not
+    size = small.where(bits.compare("ult", 1 << 23), (bits + ((126 + f.least) << 23)).as_float())
     if f.infinity is not None:
         beyond = _float(code, 0x7FC0_0000).where(magnitude.ne(f.infinity), _float(code, 0x7F80_0000))
         size = beyond.where(magnitude.compare("uge", f.infinity), size)

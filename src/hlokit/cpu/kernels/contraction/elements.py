@@ -57,7 +57,7 @@ def _of_pairs(mask: Value | None) -> Value | None:
 def widened(value: Value, dtype: DType, wide: Type) -> Value:
     """An element as it lies in memory in a type that computes; integers that do not fit are cut."""
     if dtype.is_floating:
-        value = widen(value, dtype, flushes=True)
+        value = widen(value, dtype)
         return value.cast("fpext" if value.bits < wide.bits else "fptrunc", wide.scalar)
     is_signed = dtype.kind == "signed"
     if dtype.bits < 8 and dtype.kind != "pred":  # the upper bits in memory mean nothing
