@@ -11,15 +11,15 @@ import hlokit as hk
 from hlokit.debugger.debugger import Debugger
 from hlokit.judge.fuzz.programs import random_module
 from hlokit.judge.fuzz.values import arguments
+from hlokit.hlo.values import is_sequence
 from tests.fuzz.devices import module_of, random_program
 from tests.golden.programs import BUNDLED, program_names, read_program
 
 
 def same(a: Any, b: Any) -> bool:
     """Equal to the bit, tuples and tokens too."""
-    if isinstance(a, tuple):
-        parts: Any = a
-        return len(parts) == len(b) and all(map(same, parts, b))
+    if is_sequence(a):
+        return len(a) == len(b) and all(map(same, a, b))
     return a is b if a is None else a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
