@@ -9,9 +9,9 @@ import pytest
 
 import hlokit as hk
 from hlokit.debugger.debugger import Debugger
+from hlokit.hlo.values import is_sequence
 from hlokit.judge.fuzz.programs import random_module
 from hlokit.judge.fuzz.values import arguments
-from hlokit.hlo.values import is_sequence
 from tests.fuzz.devices import module_of, random_program
 from tests.golden.programs import BUNDLED, program_names, read_program
 
