@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy as shallow_copy
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from hlokit.errors import ArgumentError, MisuseError
@@ -17,6 +18,7 @@ from hlokit.types.shape import ProgramShape, Shape
 
 if TYPE_CHECKING:
     from hlokit.hlo.lineage import Lineage
+    from hlokit.view.page import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +258,21 @@ class HloModule:
     def __repr__(self) -> str:
         entry = f"{self.entry_or_none.brief()}, " if self.entry_or_none is not None else ""
         return f"<HloModule {self.name}: {entry}{counted(len(self._computations), 'computation')}>"
+
+    def view(self, *, passes: bool = True) -> View:
+        """A page that shows the program: its graph, and what each of the default passes makes of it.
+
+        Parameters
+        ----------
+        passes : bool, optional
+            Whether to run the passes; modules of 20,000 instructions and more are shown without them.
+
+        Returns
+        -------
+        View
+            The page: `save` it as a file, or let a notebook show it.
+        """
+        return import_module("hlokit.view.making").view_module(self, passes=passes)
 
     def clone(self) -> HloModule:
         """A deep copy: computations and instructions are new, values (shapes, ops, literals) shared.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hlokit.cpu.jit.pool import pool
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes
     from hlokit.runtime.lineage import CodeLineage
     from hlokit.runtime.meetings import Round
     from hlokit.runtime.profile import Profile
+    from hlokit.view.page import View
 
 _RELEASE_NS = 5000.0
 """Work from which other Python threads may run meanwhile: to get the lock back may take longer than less."""
@@ -208,6 +210,21 @@ class Executable:
         from hlokit.runtime.lineage import CodeLineage
 
         return with_stack(CodeLineage)(self.compilation)
+
+    def view(self, profile: Profile | None = None) -> View:
+        """A page that shows the program through all stages: passes, loops, LLVM text, assembly, memory, times.
+
+        Parameters
+        ----------
+        profile : Profile, optional
+            What `profile` gave: its times are shown by step and by instruction.
+
+        Returns
+        -------
+        View
+            The page: `save` it as a file, or let a notebook show it.
+        """
+        return import_module("hlokit.view.making").view_executable(self, profile)
 
     @with_stack
     def cost_analysis(self) -> dict[str, float]:

@@ -33,6 +33,7 @@ from hlokit.tools.reduce import reduce
 from hlokit.tools.run import run
 from hlokit.tools.simulate import simulate
 from hlokit.tools.status import BAD, DONE, message_of, say, status_of
+from hlokit.tools.view import view
 
 _HELP = """XLA in Python: read, check, show and run HLO programs.
 
@@ -73,6 +74,7 @@ app.command(print_module, name="print")
 app.command(convert)
 app.command(opt)
 app.command(diff)
+app.command(view)
 app.command(compare)
 app.command(reduce)
 app.command(extract)
