@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,7 @@ PICTURES = {
 
 
 def main() -> int:
-    from selenium import webdriver
-
+    webdriver: Any = import_module("selenium.webdriver")
     options: Any = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1360,860"):
