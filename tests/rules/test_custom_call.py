@@ -432,3 +432,14 @@ def test_dynamic_convolutions_equal_those_of_the_run_time_size(same: bool) -> No
 
     dk = value(kernel_gradient, x[..., :size], g)
     assert np.sum(dk * k) == np.sum(y * g)
+
+
+def test_control_dep_only_orders() -> None:
+    """JAX's schedule(): two operands, no result, and the values are what they are without it."""
+    module = hk.parse("""HloModule m
+ENTRY e { x = f32[2] parameter(0) a = f32[2] sine(x) b = f32[2] cosine(x)
+ d = () custom-call(b, a), custom_call_target="control_dep", custom_call_has_side_effect=true
+ ROOT s = f32[2] add(a, b) }""")
+    x = np.array([0.5, 1.0], np.float32)
+    np.testing.assert_allclose(hk.evaluate(module, x), np.sin(x) + np.cos(x), rtol=1e-6)
+    np.testing.assert_allclose(hk.compile(module)(x), np.sin(x) + np.cos(x), rtol=1e-6)

@@ -124,7 +124,8 @@ def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with pytest.raises(SystemExit) as ended:
             main(["view", str(HOSTILE), *words])
         assert ended.value.code == 0, capsys.readouterr()
-    assert "stages" in Path("hostile.html").read_text() and '"profile":' in Path("other.html").read_text()
+    assert "stages" in Path("hostile.html").read_text(encoding="utf-8")
+    assert '"profile":' in Path("other.html").read_text(encoding="utf-8")
 
 
 def test_notebooks_show_pages_in_frames_of_their_own() -> None:
