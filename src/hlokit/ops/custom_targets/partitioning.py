@@ -31,7 +31,7 @@ from hlokit.ops.custom_targets.registry import Invocation, built_in
     "xla.sdy.ShardingGroup",
 )
 def identity(call: Invocation) -> Any:
-    """The operand, which must have the result's shape; nothing for an empty tuple, as control_dep's, which orders alone."""
+    """The operand, which must have the result's shape; nothing for an empty tuple (control_dep's)."""
     if call.shape.is_tuple and not call.shape.elements:
         return ()
     (value,) = call.operands
