@@ -16,7 +16,8 @@ from collections.abc import Sequence
 import pytest
 
 import hlokit as hk
-from hlokit.judge.fuzz.programs import Options, random_draw
+from hlokit.judge.fuzz.graph import Options
+from hlokit.judge.fuzz.programs import random_draw
 from tests.fuzz.machine_code import wrong
 from tests.fuzz.run import finding
 from tests.golden.check import FAILED, ROUTES

@@ -453,7 +453,7 @@ def fuzz(
     (Counter({'strict: equal': 2}), {})
     """
     from hlokit.judge.fuzz.campaign import fuzz
-    from hlokit.judge.fuzz.programs import Options
+    from hlokit.judge.fuzz.graph import Options
 
     usual = ("pred", "s8", "s32", "s64", "u8", "u32", "bf16", "f16", "f32", "f64", "c64")
     options = None

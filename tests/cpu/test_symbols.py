@@ -15,8 +15,8 @@ import hlokit as hk
 from hlokit.cpu.target import BASELINES, Target, baseline, parse
 from hlokit.errors import HlokitError, UnsupportedError
 from hlokit.hlo.module import HloModule
-from hlokit.judge.fuzz.programs import Options, random_draw
-from hlokit.judge.fuzz.recipes import RECIPES
+from hlokit.judge.fuzz.graph import RECIPES, Options
+from hlokit.judge.fuzz.programs import random_draw
 
 MEMORY = {"memcpy", "memmove", "memset"}
 TYPES = ("f16", "f32", "f64", "bf16", "c64", "c128", "s8", "s32", "s64", "u64", "f8e4m3fn", "f8e5m2", "pred", "s4")

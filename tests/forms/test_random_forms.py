@@ -6,7 +6,8 @@ import pytest
 
 import hlokit as hk
 from hlokit.hlo.op import OPS
-from hlokit.judge.fuzz.programs import ALL_TYPES, Options, random_module
+from hlokit.judge.fuzz.graph import ALL_TYPES, Options
+from hlokit.judge.fuzz.programs import random_module
 from hlokit.judge.fuzz.values import arguments
 from tests.forms.checking import Checker
 

@@ -30,7 +30,8 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.interpreter import evaluate as interpreter
 from hlokit.interpreter.process import Process
 from hlokit.judge.closeness.bounds import difference
-from hlokit.judge.fuzz.programs import ALL_TYPES, Options, random_draw
+from hlokit.judge.fuzz.graph import ALL_TYPES, Options
+from hlokit.judge.fuzz.programs import random_draw
 from hlokit.judge.fuzz.values import arguments
 from hlokit.proto.module import module_to_proto
 from tests.fuzz.jaxlib_values import pack, unpack

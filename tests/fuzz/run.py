@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import hlokit as hk
-from hlokit.judge.fuzz.programs import Options, random_draw
+from hlokit.judge.fuzz.graph import Options
+from hlokit.judge.fuzz.programs import random_draw
 from hlokit.judge.fuzz.shapes import large_draw, shaped_draw
 from hlokit.judge.fuzz.values import arguments
 from tests.fuzz.guard import guarded

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 import hlokit as hk
-from hlokit.judge.fuzz.programs import Options, random_draw, random_module
-from hlokit.judge.fuzz.recipes import RECIPES, WITHOUT_RECIPE
+from hlokit.judge.fuzz.graph import RECIPES, Options
+from hlokit.judge.fuzz.programs import random_draw, random_module
+from hlokit.judge.fuzz.recipes import WITHOUT_RECIPE
 from tests.fuzz.run import finding, illegal, legal, text
 
 MODES: dict[str, tuple[Callable[[int], str | None], int]] = {

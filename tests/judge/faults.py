@@ -43,7 +43,8 @@ from hlokit.judge.compare.least import least
 from hlokit.judge.engines.engine import Engine, WorkerEngine
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.judge.extract import extracted
-from hlokit.judge.fuzz.programs import USUAL_TYPES, Options, random_draw
+from hlokit.judge.fuzz.graph import USUAL_TYPES, Options
+from hlokit.judge.fuzz.programs import random_draw
 from hlokit.judge.fuzz.shapes import shaped_draw
 from hlokit.judge.fuzz.values import arguments
 from hlokit.judge.reduce.case import Case

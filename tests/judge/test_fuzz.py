@@ -6,7 +6,8 @@ import pytest
 
 import hlokit as hk
 from hlokit.judge.fuzz.campaign import again
-from hlokit.judge.fuzz.programs import Options, grown, random_module
+from hlokit.judge.fuzz.graph import Options
+from hlokit.judge.fuzz.programs import grown, random_module
 from hlokit.tools.main import main
 from tests.judge.test_compare import DOUBLED, TEXT, faulty, tool
 

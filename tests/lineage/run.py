@@ -10,7 +10,8 @@ from typing import Any
 
 import hlokit as hk
 from hlokit.cpu.compiler import PIPELINE
-from hlokit.judge.fuzz.programs import Options, random_module
+from hlokit.judge.fuzz.graph import Options
+from hlokit.judge.fuzz.programs import random_module
 from hlokit.judge.fuzz.values import arguments
 from tests.golden.programs import BUNDLED, program_names, read_program
 from tests.lineage import EXACT, complete, wrong

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.judge.fuzz.programs import Options, random_module
+from hlokit.judge.fuzz.graph import Options
+from hlokit.judge.fuzz.programs import random_module
 from hlokit.runtime.executable import Executable
 from tests.golden.programs import BUNDLED, program_names, read_program
 

@@ -7,7 +7,8 @@ import pytest
 import hlokit as hk
 from hlokit.cpu.compiler import PIPELINE
 from hlokit.hlo.lineage import Mark
-from hlokit.judge.fuzz.programs import Options, random_module
+from hlokit.judge.fuzz.graph import Options
+from hlokit.judge.fuzz.programs import random_module
 from hlokit.judge.fuzz.values import arguments
 from hlokit.passes.pipeline import DEFAULT
 from tests.golden.programs import BUNDLED, read_program

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 import hlokit as hk
-from hlokit.judge.fuzz.programs import Options, random_module
+from hlokit.judge.fuzz.graph import Options
+from hlokit.judge.fuzz.programs import random_module
 from hlokit.judge.fuzz.values import random_array
 from hlokit.passes.partitioner import Network, partition
 from hlokit.types.mesh import Axis, Mesh
@@ -37,7 +38,7 @@ _BOUND = 1e-3
 
 def options(exact: bool) -> Options:
     """What is drawn: programs of integers, or of everything."""
-    from hlokit.judge.fuzz.recipes import RECIPES
+    from hlokit.judge.fuzz.graph import RECIPES
 
     types = ("s32", "s32", "u8", "pred", "s16", "u32") if exact else ("f32", "f32", "s32", "pred", "f64", "c64")
     opcodes = frozenset(RECIPES) - _NOT_DRAWN - _SHOW_ROUNDING

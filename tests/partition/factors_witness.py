@@ -22,7 +22,8 @@ import hlokit as hk
 from hlokit.analysis.factors import Relation, relation_of
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
-from hlokit.judge.fuzz.programs import Options, random_module
+from hlokit.judge.fuzz.graph import Options
+from hlokit.judge.fuzz.programs import random_module
 
 OPTIONS = Options(dynamic=False, layouts=False, types=("f32", "f32", "s32", "pred", "u8", "c64", "bf16"), wild=0.0)
 _ELEMENTWISE = 0.08

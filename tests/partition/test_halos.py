@@ -83,11 +83,12 @@ ENTRY e {{
   k = f32[3,3,3,4] parameter(1)
   ROOT r = {op}, dim_labels=b01f_01io->b01f, sharding={{devices=[1,2,2,1]<=[4]}}
 }}""")
-    if "rhs_dilate" in op:
-        return  # parts of results and of elements drift apart: gathering is as good
-    assert set(kinds(found)) == {"collective-permute"}
-    sent = sum(reason.nbytes for reason in found.reasons)
-    assert sent < 2 * 16 * 12 * 3 * 4 / 2  # edges, no halves
+    if "rhs_dilate" in op:  # parts of results and of elements drift apart: gathering is as good
+        assert found.reasons
+    else:
+        assert set(kinds(found)) == {"collective-permute"}
+        sent = sum(reason.nbytes for reason in found.reasons)
+        assert sent < 2 * 16 * 12 * 3 * 4 / 2  # edges, no halves
 
 
 def test_one_row_joined() -> None:

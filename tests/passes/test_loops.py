@@ -11,7 +11,8 @@ from hlokit.analysis.loops import counter, invariants, trip_count
 from hlokit.analysis.ranges import value_range
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.judge.fuzz.programs import Options, random_module
+from hlokit.judge.fuzz.graph import Options
+from hlokit.judge.fuzz.programs import random_module
 from hlokit.judge.fuzz.values import arguments
 from tests.fuzz.properties import leaves
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import hlokit as hk
-from hlokit.judge.fuzz.programs import Options, random_module
+from hlokit.judge.fuzz.graph import Options
+from hlokit.judge.fuzz.programs import random_module
 from hlokit.judge.fuzz.values import arguments
 from tests.forms.agree import difference
 from tests.fuzz.properties import leaves

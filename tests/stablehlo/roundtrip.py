@@ -110,7 +110,8 @@ def fuzz_subjects(seeds: range, *, outside: bool) -> Iterator[Subject]:
     For jaxlib such as its foldings keep: it drops inits that are no identities, and composes functions of complex
     numbers of others.
     """
-    from hlokit.judge.fuzz.programs import Options, random_draw
+    from hlokit.judge.fuzz.graph import Options
+    from hlokit.judge.fuzz.programs import random_draw
     from hlokit.judge.fuzz.values import arguments
 
     for seed in seeds:

@@ -8,7 +8,7 @@ from pathlib import Path
 from hlokit.errors import ArgumentError
 from hlokit.judge.fuzz.campaign import Finding, again
 from hlokit.judge.fuzz.campaign import fuzz as run_campaign
-from hlokit.judge.fuzz.programs import Options
+from hlokit.judge.fuzz.graph import Options
 from hlokit.tools.files import loaded
 from hlokit.tools.status import DONE, FOUND
 

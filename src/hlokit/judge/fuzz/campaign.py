@@ -17,8 +17,8 @@ from hlokit.hlo.op import OPS
 from hlokit.judge.compare.comparing import Comparison, Judgement, compare_engines, kind_of
 from hlokit.judge.compare.report import ARGUMENTS, PROGRAM, write_report
 from hlokit.judge.engines.engine import Engine, engine_of
-from hlokit.judge.fuzz.programs import Options, grown, random_module
-from hlokit.judge.fuzz.recipes import RECIPES
+from hlokit.judge.fuzz.graph import RECIPES, Options
+from hlokit.judge.fuzz.programs import grown, random_module
 from hlokit.judge.fuzz.shapes import shaped_draw
 from hlokit.judge.fuzz.values import arguments
 from hlokit.text.parser import parse_hlo

@@ -1,15 +1,14 @@
-"""Recipes that draw each op that calls no computation; the others are in recipes_called.py, which is imported here."""
+"""Recipes that draw each op that calls no computation; the others are in recipes_called.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.op import OPS
-from hlokit.judge.fuzz.programs import Graph, Recipe
+from hlokit.judge.fuzz.graph import RECIPES, Graph, Recipe, recipe
 from hlokit.ops.elementwise import Binary, Unary
 from hlokit.ops.transcendental import Transcendental
 from hlokit.types import dtype as dtypes
@@ -19,9 +18,6 @@ from hlokit.types.layout import Layout
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
 from hlokit.types.window import PaddingDimension, Window, WindowDimension, dilated
-
-RECIPES: dict[str, Recipe] = {}
-"""The recipe of each op that random programs contain."""
 
 WITHOUT_RECIPE: dict[str, str] = {
     **dict.fromkeys(("parameter", "constant", "tuple", "get-tuple-element"), "drawn where others need them"),
@@ -44,15 +40,6 @@ WITHOUT_RECIPE: dict[str, str] = {
 
 SCALAR_CODES: list[str] = ["compare", "select", "clamp", "convert", "reduce-precision"]
 """Elementwise ops, which computations of scalars are made of."""
-
-
-def recipe(*opcodes: str) -> Callable[[Recipe], Recipe]:
-    def register(function: Recipe) -> Recipe:
-        for opcode in opcodes:
-            RECIPES[opcode] = function
-        return function
-
-    return register
 
 
 # -- elementwise
@@ -366,7 +353,7 @@ def gather(graph: Graph) -> Instruction | None:
         batch, of_indices = (free[0],), (0,)
         counts = (operand.shape.dimensions[free[0]], *counts[1:])
         slice_sizes[free[0]] = min(1, operand.shape.dimensions[free[0]])
-    indices, index_vector_dim = _indices(graph, counts, vector)
+    indices, index_vector_dim = indices_of(graph, counts, vector)
     if index_vector_dim <= 0 and batch:
         of_indices = (1,)
     kept = rank - len(collapsed) - len(batch)
@@ -380,7 +367,7 @@ def gather(graph: Graph) -> Instruction | None:
     )  # fmt: skip
 
 
-def _indices(graph: Graph, counts: tuple[int, ...], vector: int) -> tuple[Instruction, int]:
+def indices_of(graph: Graph, counts: tuple[int, ...], vector: int) -> tuple[Instruction, int]:
     """Index vectors of this length, mostly small numbers, and where in the array they lie."""
     place = graph.integer(0, len(counts))
     sizes = (*counts[:place], vector, *counts[place:])
@@ -643,6 +630,3 @@ def dynamic_reshape(graph: Graph) -> Instruction | None:
     numbers = [graph.scalar(dtypes.s32, n) for n in sizes]
     output = Shape.array(operand.shape.dtype, sizes, [graph.chance(0.5) for _ in sizes])
     return graph.add("dynamic-reshape", [operand, *numbers], output_shape=output)
-
-
-from hlokit.judge.fuzz import recipes_called as recipes_called  # noqa: E402  # fills RECIPES with the ops that call

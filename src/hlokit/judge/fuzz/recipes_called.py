@@ -6,8 +6,8 @@ import numpy as np
 
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
-from hlokit.judge.fuzz.programs import Graph
-from hlokit.judge.fuzz.recipes import SCALAR_CODES, random_window, recipe
+from hlokit.judge.fuzz.graph import Graph, recipe
+from hlokit.judge.fuzz.recipes import SCALAR_CODES, indices_of, random_window
 from hlokit.ops.numerics import integer_range, narrow
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
@@ -219,15 +219,13 @@ def sort(graph: Graph) -> Instruction:
 
 @recipe("scatter")
 def scatter(graph: Graph) -> Instruction | None:
-    from hlokit.judge.fuzz.recipes import _indices  # pyright: ignore[reportPrivateUsage]
-
     arrays = _operands(graph)
     sizes = arrays[0].shape.dimensions
     rank, counts = len(sizes), graph.sizes(graph.integer(0, 2))
     vector = graph.integer(0, rank)
     places = tuple(graph.random.sample(range(rank), vector))
     inserted = tuple(d for d in range(rank) if sizes[d] and graph.chance(0.4))
-    indices, index_vector_dim = _indices(graph, counts, vector)
+    indices, index_vector_dim = indices_of(graph, counts, vector)
     window = [graph.integer(0, sizes[d]) for d in range(rank) if d not in inserted]
     update_rank = len(window) + len(counts)
     window_dims = tuple(sorted(graph.random.sample(range(update_rank), len(window))))

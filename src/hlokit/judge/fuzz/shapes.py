@@ -14,7 +14,8 @@ from dataclasses import replace
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.op import OPS
-from hlokit.judge.fuzz.programs import Draw, Graph, Options, random_draw
+from hlokit.judge.fuzz.graph import Draw, Graph, Options
+from hlokit.judge.fuzz.programs import random_draw
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DTYPES, DType
 from hlokit.types.shape import Shape
