@@ -21,6 +21,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" not in os.environ:
         folder = config.stash[_CACHE] = tempfile.TemporaryDirectory(prefix="hlokit-tests-", ignore_cleanup_errors=True)
         os.environ["HLOKIT_CACHE_DIR"] = folder.name
+    if where := config.getoption("--guarded-stack"):
+        from tests.fuzz.guard import guarded_stack
+
+        guarded = guarded_stack(where == "end")
+        guarded.__enter__()
+        config.add_cleanup(lambda: guarded.__exit__(None, None, None))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -29,6 +35,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--guarded-stack", choices=("end", "start"), help="forbidden pages at the ends of compiled functions' arrays"
+    )
     parser.addoption("--golden", type=Path, metavar="FOLDER", help="run the golden_full tests on this folder of cases")
 
 

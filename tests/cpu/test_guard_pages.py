@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.guard import PAGE, fenced
+from tests.targets import targets
 
 ROOT = Path(__file__).parents[2]
 
@@ -207,3 +208,66 @@ def test_random_programs_stay_inside(first: int) -> None:
     """The long version: python -m tests.fuzz.run --compiled --guard."""
     done = run(RANDOM.format(first=first))
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+
+
+STACK = """
+import ctypes
+from hlokit.cpu.jit.objects import Library, compile_object
+from hlokit.cpu.llvm import I8, I64, Function, Module
+from hlokit.cpu.target import host
+from tests.fuzz.guard import guarded_stack
+module = Module()
+with guarded_stack({at_end}):
+    function = Function("f", [("i64", "place")])
+    array = function.local(I8, 100, 32)
+    array[function.index_argument("place")].store(function.constant(1, I8))
+    function.returns()
+    module.add(function, exported=True)
+library = Library([compile_object(module, host())])
+f = ctypes.CFUNCTYPE(None, ctypes.c_int64)(library.address("f"))
+f(0), f(99)
+print("inside", flush=True)
+f({place})
+"""
+
+
+@pytest.mark.parametrize(("at_end", "place"), [(True, 100), (True, 128), (False, -1), (False, 101)])
+def test_arrays_on_the_stack_have_fences(at_end: bool, place: int) -> None:
+    """What is written between an array's end and the forbidden page is seen when the function returns."""
+    done = run(STACK.format(at_end=at_end, place=place))
+    assert done.stdout == "inside\n" and done.returncode < 0
+
+
+KERNELS = """
+from tests.cpu.test_convolution import test_random
+from tests.cpu.test_families import FAMILIES, case
+from tests.fuzz.guard import guarded_stack
+from tests.targets import targets
+import hlokit as hk
+with guarded_stack({at_end}):
+    for seed in (0, 1, 2):
+        test_random(seed)
+    for family in {families}:
+        module, given, _ = case(family, FAMILIES[family][0].split()[0])
+        hk.compile(module, target=targets()["host"])(*given)
+print("done")
+"""
+ON_THE_STACK = (
+    "angles", "transposition", "products", "products of bytes", "ragged products", "convolutions", "depthwise convolutions",
+    "sorts", "sorts of columns", "largest", "Fourier transforms", "transforms of primes", "Cholesky factors",
+    "triangular systems", "random bits",
+)  # fmt: skip
+"""Families of kernels that have arrays there."""
+
+
+@pytest.mark.parametrize(("target", "at_end"), [("host", True), ("host", False), ("SSE2", True)])
+def test_kernels_stay_inside_their_arrays_on_the_stack(
+    target: str, at_end: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For all tests of kernels: pytest tests/cpu --guarded-stack=end."""
+    if target not in targets():
+        pytest.skip("an x86-64 processor's")
+    monkeypatch.setenv("HLOKIT_TARGET", targets()[target])
+    monkeypatch.setenv("HLOKIT_CACHE_DIR", "")
+    done = run(KERNELS.format(at_end=at_end, families=ON_THE_STACK))
+    assert done.returncode == 0 and done.stdout == "done\n", (done.returncode, done.stderr[-2000:])
