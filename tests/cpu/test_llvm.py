@@ -144,3 +144,12 @@ def test_ways_that_return_join_nothing() -> None:
     f.returns(f.phi((one, labels[1]), (digit, last)))
     library = built(f)
     assert [called(library, "way", value) for value in (-7, 0, 1, 57, 101)] == [-1, 10, 20, 7, 30]
+
+
+def test_a_table_of_one_value_is_an_array() -> None:
+    module = Module()
+    f = Function("first", [("i64", "unused")], "i64")
+    f.returns(f.address(module.table("one", I64, [7]))[0].load())
+    module.add(f, exported=True)
+    assert called(Library([compile_object(module, host())]), "first", 0) == 7
+    assert "[1 x i64]" in module.text()

@@ -152,7 +152,7 @@ def _array(type: Type, count: int, initial: Any) -> tuple[str, str]:
     """The type and the constant of a global or a field."""
     if isinstance(initial, bytes):
         return f"[{len(initial)} x i8]", f'c"{_escaped(initial)}"'
-    if count == 1:
+    if count == 1 and initial.__class__ is not list:
         return _element(type, initial)
     if initial is None:
         return f"[{count} x {type}]", "zeroinitializer"
