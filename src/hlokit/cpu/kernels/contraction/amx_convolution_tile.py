@@ -5,15 +5,7 @@ Neither knows shapes: tables say where the lines of each step lie, so that one f
 
 from __future__ import annotations
 
-from hlokit.cpu.kernels.contraction.amx import (
-    LHS,
-    REGISTER,
-    RHS,
-    FactorRegisters,
-    add_products,
-    begin_sums,
-    store_register,
-)
+from hlokit.cpu.kernels.contraction.amx import LHS, REGISTER, RHS, AmxSums, Walk
 from hlokit.cpu.kernels.contraction.amx_convolution_plan import LINE, ROWS, Factors
 from hlokit.cpu.kernels.contraction.arithmetic import FLOAT
 from hlokit.cpu.kernels.contraction.split import joined
@@ -33,7 +25,7 @@ def tile(module: Module, factors: Factors, rows: int) -> str:
     rhs     a packed panel
     out     `rows` registers of sums, SUMS_BYTES a row; they are added to those there unless `first` holds
 
-    One panel at a time, in five registers: see parts_tile.
+    One panel at a time, in five registers: see amx.
     """
     name = f"matrix_convolution_{factors.multiply}_{factors.parts}_{rows}"
     if name in module.functions:
@@ -42,20 +34,13 @@ def tile(module: Module, factors: Factors, rows: int) -> str:
     parameters[2] = ("ptr noalias", "out")
     parameters += [("i64", "steps"), ("i64", "part"), ("i1", "first")]
     f = Function(name, parameters, attributes="noinline nounwind", shared=_SHARED)
-    sums = [(i, f.pointer("out") + i * ROWS * SUMS_BYTES) for i in range(rows)]
-    begin_sums(sums, f.argument("first"), SUMS_BYTES)
-    part, places = f.index_argument("part"), f.pointer("places", I64)
-    with f.loop(0, f.index_argument("steps"), 1, [f.pointer("rhs")]) as loop:
-        (rhs,) = loop.carried
-        lines = [f.pointer("lhs") + f.index(places[loop.index].load())]
-        for _ in range(factors.parts - 1):
-            lines.append(lines[-1] + part)
-        left = FactorRegisters(LHS, rows, LINE, lambda p, i, lines=lines: lines[p] + i * REGISTER)
-        right = FactorRegisters(RHS, 1, LINE, lambda q, _column, rhs=rhs: rhs + q * REGISTER)
-        add_products(f, factors.multiply, left, right, products=factors.products)
-        loop.next = [rhs + factors.parts * REGISTER]
-    for number, out in sums:
-        store_register(number, out, SUMS_BYTES)
+    outs = [f.pointer("out") + i * ROWS * SUMS_BYTES for i in range(rows)]
+    lines = Walk(f.pointer("lhs"), LHS, rows, LINE, REGISTER, f.index_argument("part"), places=f.pointer("places", I64))
+    panel = Walk(f.pointer("rhs"), RHS, 1, LINE, part=REGISTER, step=factors.parts * REGISTER)
+    sums = AmxSums(factors.multiply, outs, SUMS_BYTES, [factors.products])
+    sums.begin(f.argument("first"))
+    sums.add(lines, panel, f.index_argument("steps"))
+    sums.store()
     f.returns()
     module.add(f)
     return name

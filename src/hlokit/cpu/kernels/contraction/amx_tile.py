@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hlokit.cpu.kernels.contraction.amx import (
     INSTRUCTIONS,
     LHS,
     RHS,
     ROW_BYTES,
     ROWS,
-    FactorRegisters,
-    add_products,
-    begin_sums,
+    AmxSums,
+    Walk,
     configure,
-    store_register,
 )
 from hlokit.cpu.kernels.contraction.elements import first_lanes
 from hlokit.cpu.kernels.contraction.tile import Tile, TileFunction
@@ -37,7 +37,7 @@ class AmxTile(Tile):
 
 
 class _AmxTile(TileFunction):
-    """Halves of the rows in turn, in the same five registers if they are of one size: see parts_tile."""
+    """Halves of the rows in turn, in the same five registers if they are of one size."""
 
     def written(self) -> Function:
         fn, tile = self.fn, self.tile
@@ -56,36 +56,27 @@ class _AmxTile(TileFunction):
 
     def _half(self, i: int, height: int, lhs: Pointer, out: Pointer) -> None:
         """So many rows, in the registers of one half."""
-        fn = self.fn
-        sums = [(2 * i + j, out + j * ROW_BYTES) for j in range(self.columns)]
-        begin_sums(sums, self.first, self.out_bytes)
-        whole = self.steps & -ROWS
-        forward = self.row_bytes * ROWS
-        with fn.loop(0, whole, ROWS, [lhs, self.rhs]) as loop:
-            lhs, rhs = loop.carried
-            self._step(i, lhs, self.tile.row, rhs, self.row_bytes)
-            loop.next = [lhs + ROW_BYTES, rhs + forward]
-        lhs, rhs = loop.results
-        with fn.when(whole < self.steps):
-            self._last_step(i, height, lhs, rhs, self.steps - whole)
-        for number, address in sums:
-            store_register(number, address, self.out_bytes)
+        fn, steps = self.fn, self.steps // ROWS
+        outs = [out + j * ROW_BYTES for j in range(self.columns)]
+        sums = AmxSums(INSTRUCTIONS[self.arithmetic.name], outs, self.out_bytes, registers=2 * i)
+        left = Walk(lhs, LHS + i, 1, self.tile.row, step=ROW_BYTES)
+        right = Walk(self.rhs, RHS, self.columns, self.row_bytes, ROW_BYTES, step=self.row_bytes * ROWS)
+        sums.begin(self.first)
+        sums.add(left, right, steps)
+        with fn.when(steps * ROWS < self.steps):
+            sums.add(*self._completed(height, left, right, steps), fn.index(1))
+        sums.store()
 
-    def _step(self, i: int, lhs: Pointer, lhs_bytes: int, rhs: Pointer, rhs_bytes: Index | int) -> None:
-        """Adds the products of 16 units."""
-        left = FactorRegisters(LHS + i, 1, lhs_bytes, lambda _part, _row: lhs)
-        right = FactorRegisters(RHS, self.columns, rhs_bytes, lambda _part, j: rhs + j * ROW_BYTES)
-        add_products(self.fn, INSTRUCTIONS[self.arithmetic.name], left, right, 2 * i)
-
-    def _last_step(self, i: int, height: int, lhs: Pointer, rhs: Pointer, units: Index) -> None:
-        """The units that are left, from copies that zeros complete."""
-        fn, rhs_bytes = self.fn, self.columns * ROW_BYTES
-        left, right = fn.local(I8, height * ROW_BYTES, 64), fn.local(I8, ROWS * rhs_bytes, 64)
+    def _completed(self, height: int, left: Walk, right: Walk, steps: Index) -> tuple[Walk, Walk]:
+        """Copies of the units after so many steps, which zeros complete."""
+        fn, rhs_bytes, units = self.fn, self.columns * ROW_BYTES, self.steps - steps * ROWS
+        lhs, rhs = fn.local(I8, height * ROW_BYTES, 64), fn.local(I8, ROWS * rhs_bytes, 64)
         mask = first_lanes(units, ROWS)
         with fn.loop(0, height) as row:
-            source = (lhs + row.index * self.tile.row).to(I32, self.arithmetic.packed.bytes * self.arithmetic.group)
-            (left + row.index * ROW_BYTES).to(I32).store(source.load(ROWS, mask))
-        fn.memset(right, 0, ROWS * rhs_bytes)
+            source = left.at(steps) + row.index * self.tile.row
+            source = source.to(I32, self.arithmetic.packed.bytes * self.arithmetic.group)
+            (lhs + row.index * ROW_BYTES).to(I32).store(source.load(ROWS, mask))
+        fn.memset(rhs, 0, ROWS * rhs_bytes)
         with fn.loop(0, units) as unit:
-            fn.memcpy(right + unit.index * rhs_bytes, rhs + unit.index * self.row_bytes, rhs_bytes)
-        self._step(i, left, ROW_BYTES, right, rhs_bytes)
+            fn.memcpy(rhs + unit.index * rhs_bytes, right.at(steps) + unit.index * self.row_bytes, rhs_bytes)
+        return replace(left, start=lhs, row=ROW_BYTES), replace(right, start=rhs, row=rhs_bytes)

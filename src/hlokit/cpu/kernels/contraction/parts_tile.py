@@ -7,7 +7,6 @@ last index, its lanes the last; for rhs it is the other way round. So a register
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -16,10 +15,8 @@ from hlokit.cpu.kernels.contraction.amx import (
     LHS,
     REGISTER,
     RHS,
-    FactorRegisters,
-    add_products,
-    clear,
-    store_register,
+    AmxSums,
+    Walk,
 )
 from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, fused, outer_product
 from hlokit.cpu.kernels.contraction.elements import first_lanes
@@ -83,11 +80,6 @@ def tile(module: Module, form: Form, columns: int) -> str:
     return name
 
 
-@cache
-def _tile_function(form: Form, name: str, columns: int) -> Definition:
-    return _PartsTile(form, name, columns).written()
-
-
 _PARAMETERS = [
     *(("ptr", name) for name in ("lhs", "rhs", "out")),
     *(("i64", name) for name in ("out_bytes", "blocks", "rows", "columns")),
@@ -95,49 +87,23 @@ _PARAMETERS = [
 ]
 
 
-class _PartsTile:
-    """Halves of the rows in turn, both in the same registers: rhs's panel stays in the first-level cache.
-
-    Where the core's other thread is at work, the number of registers in use is what counts: products with five take 12
-    nanoseconds, with all eight 21; 6 to 7 where it is idle. To be in use is to have been written since `configure`.
-    """
-
-    def __init__(self, form: Form, name: str, columns: int) -> None:
-        self.form, self.columns = form, columns
-        self.fn = Function(name, _PARAMETERS, attributes="noinline nounwind", shared=f"parts_{form.name}")
-
-    def written(self) -> Definition:
-        """The function's text."""
-        fn, form, columns = self.fn, self.form, self.columns
-        own, blocks = fn.local(I8, WIDTH * ROW, 64), fn.index_argument("blocks")
-        with fn.loop(0, fn.index_argument("rows"), LANES, [fn.pointer("lhs"), own]) as half:
-            lhs, place = half.carried
-            for j in range(columns):
-                clear(fn, j)
-            for products in PRODUCTS[form.parts]:
-                with fn.loop(0, blocks, 1, [lhs, fn.pointer("rhs")]) as block:
-                    self._multiply(block.carried, products)
-                    block.next = [base + form.block_bytes for base in block.carried]
-            for j in range(columns):
-                store_register(j, place + 64 * j, ROW)
-            half.next = [lhs + REGISTER, place + LANES * ROW]
-        add_sums(fn, own, self.form.total, columns)
-        fn.returns()
-        return fn.definition()
-
-    def _multiply(self, bases: Sequence[Pointer], products: Sequence[tuple[int, int]]) -> None:
-        """Adds the products of a block's parts to the registers of sums."""
-        left, right = (
-            FactorRegisters(first, count, 4 * LANES, partial(_half, base))
-            for first, count, base in zip((LHS, RHS), (1, self.columns), bases, strict=True)
-        )
-        kind = "bf16" if self.form.total is FLOAT else self.form.name
-        add_products(self.fn, INSTRUCTIONS[kind], left, right, products=products)
-
-
-def _half(base: Pointer, part: int, number: int) -> Pointer:
-    """A half of a part of the block that lies there: a register."""
-    return base + (2 * part + number) * REGISTER
+@cache
+def _tile_function(form: Form, name: str, columns: int) -> Definition:
+    """Halves of the rows in turn: rhs's panel stays in the first-level cache."""
+    fn = Function(name, _PARAMETERS, attributes="noinline nounwind", shared=f"parts_{form.name}")
+    own, kind = fn.local(I8, WIDTH * ROW, 64), "bf16" if form.total is FLOAT else form.name
+    walk = partial(Walk, row=4 * LANES, register=REGISTER, part=2 * REGISTER, step=form.block_bytes)
+    with fn.loop(0, fn.index_argument("rows"), LANES, [fn.pointer("lhs"), own]) as half:
+        lhs, place = half.carried
+        outs = [place + 64 * j for j in range(columns)]
+        sums = AmxSums(INSTRUCTIONS[kind], outs, ROW, PRODUCTS[form.parts])
+        sums.begin()
+        sums.add(walk(lhs, LHS, 1), walk(fn.pointer("rhs"), RHS, columns), fn.index_argument("blocks"))
+        sums.store()
+        half.next = [lhs + REGISTER, place + LANES * ROW]
+    add_sums(fn, own, form.total, columns)
+    fn.returns()
+    return fn.definition()
 
 
 def add_sums(fn: Function, own: Pointer, total: Type, halves: int) -> None:
