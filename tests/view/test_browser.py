@@ -133,6 +133,21 @@ def test_profile_memory_and_heat(shows: Open, compiled: View) -> None:
     assert "share of the time" in text(driver, "#legend")
 
 
+def test_two_programs_side_by_side(shows: Open) -> None:
+    text_of_a = "HloModule m\nENTRY e { x = f32[4] parameter(0) a = f32[4] negate(x) ROOT d = f32[4] exponential(a) }"
+    a, b = hk.parse(text_of_a), hk.parse(text_of_a.replace("negate", "sine").replace("d =", "z ="))
+    driver = shows(hk.diff(a, b).view())
+    assert text(driver, "#tabs [aria-selected=true]") == "Differences"
+    assert text(driver, "#details h2") == "z" and "Is in the first" in text(driver, "#details")
+    [row] = driver.find_elements("css selector", "#panel tr.changed")
+    assert "opcode: negate → sine" in row.text
+    row.find_elements("css selector", "button")[0].click()
+    assert text(driver, "#details h2") == "a" and text(driver, "#stagename").endswith("first: m")
+    driver.execute_script("document.querySelector('#panel tr.changed td:last-child button').click()")
+    assert "changed" in text(driver, "#details dl") and text(driver, "#stagename").endswith("second: m")
+    assert driver.find_elements("css selector", "#graph .changed.at")
+
+
 def test_a_hostile_program_stays_text(shows: Open) -> None:
     driver = shows(hk.load(HOSTILE).view(), "#stage=0&at=y")
     assert driver.title == "hostile"

@@ -274,6 +274,9 @@ class HloModule:
         """
         return import_module("hlokit.view.making").view_module(self, passes=passes)
 
+    def _repr_html_(self) -> str:
+        return import_module("hlokit.view.notebook").module_html(self)
+
     def clone(self) -> HloModule:
         """A deep copy: computations and instructions are new, values (shapes, ops, literals) shared.
 

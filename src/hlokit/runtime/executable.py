@@ -226,6 +226,9 @@ class Executable:
         """
         return import_module("hlokit.view.making").view_executable(self, profile)
 
+    def _repr_html_(self) -> str:
+        return import_module("hlokit.view.notebook").executable_html(self)
+
     @with_stack
     def cost_analysis(self) -> dict[str, float]:
         """The operations and bytes of a call, counted from the program as it was given.

@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,9 @@ class Profile:
 
     def __str__(self) -> str:
         return self.table()
+
+    def _repr_html_(self) -> str:
+        return import_module("hlokit.view.notebook").profile_html(self)
 
     def table(self, rows: int = 40) -> str:
         """The dearest steps, with the part of the machine's limits that they reach."""

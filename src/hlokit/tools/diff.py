@@ -13,7 +13,7 @@ from hlokit.errors import ArgumentError
 from hlokit.hlo.computation import counted
 from hlokit.judge.diff.differences import ModuleDiff
 from hlokit.judge.diff.folders import FilePair, steps_between, steps_within
-from hlokit.judge.diff.html import page_of
+from hlokit.judge.diff.page import view_of
 from hlokit.judge.diff.text import lines_of, summary
 from hlokit.tools.files import is_standard, loaded, write
 from hlokit.tools.status import DONE, FOUND
@@ -58,7 +58,7 @@ def diff(
     is_folder = a.is_dir()
     found = [(step, diff_modules(loaded(step.a), loaded(step.b), ignore=words)) for step in steps]
     if html is not None:
-        write(html, page_of([(step.title if is_folder else "", one) for step, one in found]).encode())
+        write(html, view_of([(step.title if is_folder else "", one) for step, one in found]).html.encode())
     if json:
         _print_json(found, is_folder)
     elif not is_standard(html):

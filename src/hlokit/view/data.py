@@ -7,7 +7,7 @@
     code     the steps, the listing of loops with the step and the instructions of each line, LLVM text and assembly
     memory   the places in memory and the steps between which they are in use
     profile  times, bytes and operations of each step
-    diff     two programs line by line
+    diff     two programs line by line; their graphs, if they are there, are the stages, with `kinds` of differences
     notes    more lines of an instruction's details, by stage and instruction: a debugger puts values here
     rules    for each opcode what it does, and its rules
 """
@@ -72,10 +72,22 @@ class PageData:
             "strings": list(self.strings.numbers),
         }
 
+    def numbers(self, stage: int) -> Mapping[Instruction, int]:
+        """The numbers of the instructions of a stage."""
+        return self._numbers[stage]
+
     def stage(
-        self, name: str, module: HloModule, origins: Mapping[Instruction, Mapping[Instruction, Mark]] | None = None
+        self,
+        name: str,
+        module: HloModule,
+        origins: Mapping[Instruction, Mapping[Instruction, Mark]] | None = None,
+        kinds: Mapping[Instruction, str] | None = None,
     ) -> None:
-        """One more state of the program; `origins`: of its instructions among those of the state before."""
+        """One more state of the program.
+
+        `origins`: of its instructions among those of the state before. `kinds`: how each differs from there ("same",
+        "changed", "moved", "b": new), where that is known better than by the origins.
+        """
         number, computations = self.strings.number, module.computations()
         order = [i for c in computations for i in c.post_order()]
         numbers = {instruction: n for n, instruction in enumerate(order)}
@@ -104,6 +116,8 @@ class PageData:
         }
         if origins is not None:
             stage["origins"] = [[x for old, m in origins[i].items() for x in (before[old], int(m))] for i in order]
+        if kinds is not None:
+            stage["kinds"] = [kinds.get(i, "b") for i in order]
         self._data["stages"].append(stage)
 
     def passes(self, lineage: Lineage) -> None:
@@ -161,7 +175,10 @@ class PageData:
         }  # fmt: skip
 
     def diff(self, diffs: Sequence[Json]) -> None:
-        """Programs side by side: each with a title, a summary, changes, and computations of rows."""
+        """Programs side by side: each with a title, a summary, changes, and computations of rows.
+
+        A row is a kind, both lines, what differs, and the numbers of both instructions in the two stages, or -1.
+        """
         self._data["diff"] = list(diffs)
 
     def note(self, stage: int, instruction: Instruction, lines: Sequence[tuple[str, str]]) -> None:

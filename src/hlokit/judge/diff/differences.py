@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, cast
 
 import numpy as np
@@ -16,11 +17,11 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Extra, Instruction, Metadata
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.op import Op
-from hlokit.judge.diff.html import page_of
 from hlokit.judge.diff.matching import Matching
 from hlokit.judge.diff.numbering import Numbering
+from hlokit.judge.diff.page import view_of
 from hlokit.judge.diff.records import Change, ComputationDiff, Differences, Pair
-from hlokit.judge.diff.text import lines_of
+from hlokit.judge.diff.text import lines_of, summary
 from hlokit.ops.structure import Constant, Parameter
 from hlokit.text.common import dictionary_text
 from hlokit.text.metadata import metadata_text
@@ -28,6 +29,8 @@ from hlokit.text.numbers import literal_text
 from hlokit.text.spelling import spelling_of
 from hlokit.types.literal import Literal as LiteralValue
 from hlokit.types.shape import Shape
+from hlokit.view.notebook import diff_html
+from hlokit.view.page import View
 
 ASPECTS = ("names", "metadata", "layouts", "shardings")
 """Aspects that a comparison can leave out."""
@@ -76,8 +79,21 @@ class ModuleDiff(Differences):
         }
 
     def to_html(self) -> str:
-        """A page that shows both modules side by side: one file, which needs no network and runs no script."""
-        return page_of([("", self)])
+        """The text of `view()`."""
+        return self.view().html
+
+    def view(self) -> View:
+        """A page that shows both modules side by side, and as graphs of which each follows the other.
+
+        Returns
+        -------
+        View
+            The page: `save` it as a file, or let a notebook show it.
+        """
+        return view_of([("", self)])
+
+    def _repr_html_(self) -> str:
+        return diff_html(f"{self.a.name} → {self.b.name}: {summary(self)}", islice(lines_of(self), 1, None))
 
     __str__ = to_text
 

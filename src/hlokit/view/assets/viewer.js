@@ -3,6 +3,7 @@
 const D = JSON.parse(document.getElementById("data").textContent);
 const S = D.strings, MARKS = ["same value", "part of", "made for"];
 const SIGNS = { a: "−", b: "+", changed: "~", moved: "›", same: "" };
+const DIFFERS = { a: "only in the first", b: "only in the second", changed: "changed", moved: "moved", same: "the same" };
 const KINDS = { a: "gone", b: "new", changed: "changed", moved: "moved", same: "same" };
 const ROW = 22, LINE = 18, MOST = 150;
 const $ = id => document.getElementById(id);
@@ -70,6 +71,7 @@ class Stage {
   }
   kind(i) {  // how the pass changed it
     if (!this.origins) return "same";
+    if (this.kinds) return this.kinds[i];
     if (!this._kinds) this._kinds = new Array(this.count);
     return this._kinds[i] ||= this._kind(i);
   }
@@ -113,7 +115,7 @@ function everywhere(i, from, to) {  // all instructions of another stage, each w
 // -- state, which the address has too
 
 const state = { stage: stages.length - 1, at: -1, radius: 2, colour: "pass", tab: "", step: -1, query: "" };
-if (D.code || stages.length === 1) state.stage = stages.length - 1; else state.stage = 0;
+if (D.code || D.diff || stages.length === 1) state.stage = stages.length - 1; else state.stage = 0;
 const now = () => stages[state.stage];
 let writing = false;
 function remember() {
@@ -213,7 +215,7 @@ function rowElement(row, r) {
       : [row.label, el("span", { class: "dim" }, ` ${row.count.toLocaleString()}`)]);
   made.style.top = r * ROW + "px";
   made.style.paddingLeft = 0.3 + 0.9 * (row.level - 1) + "rem";
-  if (isLeaf) made.title = shown(S[stage.text[row.i]]) + (stage.kind(row.i) === "same" ? "" : `\n${KINDS[stage.kind(row.i)]} by ${stage.pass}`);
+  if (isLeaf) made.title = shown(S[stage.text[row.i]]) + (by(stage, row.i) && "\n" + by(stage, row.i));
   return made;
 }
 function act(row) {
@@ -317,7 +319,7 @@ function drawLegend(count, left) {
       key.style.background = `var(--${kind})`;
       words.push(key, `${SIGNS[kind]} ${KINDS[kind]}`);
     }
-    words.push(`  by ${now().pass}`);
+    words.push(D.diff ? "  against the first" : `  by ${now().pass}`);
   } else if (state.colour === "heat") words.push(D.profile ? ": the share of the time of the step that computes it" : ": this page has no profile");
   else if (state.colour === "cost") words.push(": the share of the dearest instruction's operations");
   else if (state.colour === "sharding") words.push(": a colour for each sharding, which its box says too");
@@ -381,6 +383,8 @@ function noteOf(i) {
 
 // -- details
 
+const by = (stage, i) => stage.kind(i) === "same" ? "" : D.diff ? DIFFERS[stage.kind(i)] : `${KINDS[stage.kind(i)]} by ${stage.pass}`;
+
 function link(i, stage = state.stage, extra = "") {
   return el("button", { type: "button", "data-name": stages[stage].nameOf(i), click: () => { if (stage !== state.stage) toStage(stage, i); else select(i); } },
     stages[stage].nameOf(i) + extra);
@@ -394,7 +398,7 @@ function drawDetails() {
   if (i < 0) return aside.replaceChildren(el("p", { class: "dim" }, "No instruction."));
   const rows = [["opcode", S[stage.opcode[i]]], ["shape", S[stage.shape[i]]], ["computation", "%" + S[stage.computations[stage.of[i]][0]]],
     ["scope", S[stage.scope[i]]], ["source", S[stage.source[i]]], ["sharding", S[stage.sharding[i]]],
-    ["operations", stage.flops[i] ? stage.flops[i].toLocaleString() : ""], ["pass", stage.kind(i) === "same" ? "" : `${KINDS[stage.kind(i)]} by ${stage.pass}`],
+    ["operations", stage.flops[i] ? stage.flops[i].toLocaleString() : ""], [D.diff ? "difference" : "pass", by(stage, i)],
     ...((D.notes?.[state.stage] || {})[i] || [])].filter(([, text]) => text);
   const made = [el("h2", {}, stage.nameOf(i)), el("dl", {}, rows.map(([what, text]) => [el("dt", {}, what), el("dd", {}, text)])),
     part("Text", el("pre", {}, S[stage.text[i]]))];
@@ -404,12 +408,12 @@ function drawDetails() {
   if (called.length) made.push(part("Calls", el("div", { class: "links" }, called.map(c =>
     el("button", { type: "button", click: () => select(stage.computations[c][3]) }, "%" + S[stage.computations[c][0]])))));
   if (state.stage > 0) {
-    made.push(part(`Comes from, before ${stage.pass}`, links(stage.from(i), state.stage - 1)));
+    made.push(part(D.diff ? "Is in the first" : `Comes from, before ${stage.pass}`, links(stage.from(i), state.stage - 1)));
     if (state.stage > 1) made.push(part("Comes from, in the input", links(everywhere(i, state.stage, 0), 0)));
   }
   if (state.stage + 1 < stages.length) {
     const next = stage.to.get(i) || [];
-    made.push(part(`Goes to, after ${stages[state.stage + 1].pass}`, next.length ? links(next, state.stage + 1) : el("p", { class: "dim" }, "nothing is left of it")));
+    made.push(part(D.diff ? "Is in the second" : `Goes to, after ${stages[state.stage + 1].pass}`, next.length ? links(next, state.stage + 1) : el("p", { class: "dim" }, D.diff ? "it is not there" : "nothing is left of it")));
     if (state.stage + 2 < stages.length) made.push(part("Goes to, in the end", links(everywhere(i, state.stage, stages.length - 1), stages.length - 1)));
   }
   const steps = stepsOf(i);
@@ -467,7 +471,7 @@ function toStep(step, own) {
   drawLines();
 }
 const TABS = {
-  pass: ["Pass", () => stages.length > 1, drawPass], loops: ["Loops", () => D.code, drawCode], llvm: ["LLVM", () => D.code, drawCode],
+  pass: ["Pass", () => stages.length > 1 && !D.diff, drawPass], loops: ["Loops", () => D.code, drawCode], llvm: ["LLVM", () => D.code, drawCode],
   asm: ["Assembly", () => D.code, drawCode], profile: ["Profile", () => D.profile, drawProfile], memory: ["Memory", () => D.memory, drawMemory],
   reasons: ["Reasons", () => D.code, drawReasons], collectives: ["Collectives", () => stages.length && collectives().length, drawCollectives],
   diff: ["Differences", () => D.diff, drawDiff],
@@ -591,7 +595,8 @@ function folded(rows) {
   return made;
 }
 const rowsTable = rows => el("table", { class: "diff" }, el("colgroup", {}, el("col", { class: "sign" }), el("col", {}), el("col", {})),
-  el("tbody", {}, rows.map(([kind, a, b, notes]) => el("tr", { class: kind }, el("td", {}, SIGNS[kind]), el("td", {}, a), el("td", {}, b, notes.map(n => el("div", { class: "dim" }, n)))))));
+  el("tbody", {}, rows.map(([kind, a, b, notes, inA, inB]) => el("tr", { class: kind }, el("td", { title: DIFFERS[kind] }, SIGNS[kind]), el("td", {}, line(a, 0, inA)), el("td", {}, line(b, 1, inB), notes.map(n => el("div", { class: "dim" }, n)))))));
+const line = (text, stage, i) => i >= 0 && stages[stage] ? el("button", { type: "button", click: () => { if (state.stage === stage) select(i); else toStage(stage, i); } }, text) : text;
 
 // -- moving about
 
@@ -661,6 +666,7 @@ function start() {
   }
   $("stage").max = stages.length - 1;
   $("stagebox").hidden = stages.length < 2;
+  if (D.diff) $("stagebox").firstChild.data = "Program ";
   $("radius").value = state.radius;
   show(state.tab);
   toStage(state.stage, state.at);
