@@ -17,7 +17,7 @@ export PYTHONUTF8 := 1
 export LC_CTYPE := C
 unexport LC_ALL
 
-.PHONY: demo test test-op lint test-slow test-targets test-libraries test-jax-newest jax-suite library-suites test-golden test-aarch64 bench bench-quick bench-collectives bench-lower dist docs lock jaxlib-0.4.30 clean
+.PHONY: demo test test-op lint test-slow test-targets test-libraries test-jax-newest jax-suite library-suites test-golden test-aarch64 bench bench-quick bench-collectives bench-lower bench-workloads dist docs lock jaxlib-0.4.30 clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)
@@ -108,6 +108,15 @@ NEWEST ?= $(shell for p in python3.14 python3.13 python3.12 $(wildcard ~/.pyenv/
 	@test -n "$(NEWEST)" || { echo "the newest JAX needs Python 3.12 or newer with venv" >&2; exit 1; }
 	$(NEWEST) -m venv .venv-newest
 	.venv-newest/bin/python -m pip install -q jax
+	@touch $@
+
+# Whole programs through JAX, about 40 minutes a round: goes on where it was stopped. ONLY, ROUNDS, CONDITIONS narrow it.
+bench-workloads: .venv/.workloads
+	$(BIN)/python -m bench.workloads $(if $(ONLY),--only "$(ONLY)") $(addprefix --rounds ,$(ROUNDS)) \
+		$(addprefix --conditions ,$(CONDITIONS)) --to build/workloads
+
+.venv/.workloads: $(READY)
+	$(BIN)/python -m pip install -q --group workloads
 	@touch $@
 
 # Collectives over 4 replicas, against XLA

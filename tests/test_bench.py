@@ -3,9 +3,12 @@
 import json
 import math
 import re
+import sys
 import xml.etree.ElementTree as xml
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +24,9 @@ from bench.programs.program import Program, aligned
 from bench.report import Report, Row, Timing
 from bench.results import apart, excess, load, store
 from bench.worker import Worker
+from bench.workloads import report as workloads
+from bench.workloads.__main__ import taken
+from bench.workloads.turn import NAMES
 from docs import chart
 
 SMALL = 1 << 16  # only programs of few arguments' elements are drawn here
@@ -256,3 +262,54 @@ def test_goals_of_a_run() -> None:
     assert not found["copy_16M: of memory's bandwidth"].reached and found["nbody_2048"].seen == "2 ms, 3.00 times"
     assert found["layernorm_8192x1024"].reached == (3.0 >= 2.75 / 0.9)
     assert "| compile exp_4M | <= 10 ms | 12 ms | no |" in goals.markdown(list(found.values()))
+
+
+def test_workloads_are_functions_with_a_line_that_says_their_sizes() -> None:
+    assert len(set(NAMES)) == len(NAMES) == 36
+    for name in NAMES:
+        group, _, function = name.partition("/")
+        assert (getattr(import_module(f"bench.workloads.{group}"), function).__doc__ or "").endswith(".")
+
+
+def turn(program: str, engine: str, cache: str = "cold", **figures: Any) -> workloads.Turn:
+    return workloads.Turn(program, "alone", 0, engine, cache, **figures)
+
+
+def test_the_report_of_workloads_has_the_slowest_first_and_failures_last() -> None:
+    turns = [
+        turn("a/fast", "hlokit", steps=[1e-3, 3e-3, 2e-3], first=0.5, peak=1e8, apart=1e-6),
+        turn("a/fast", "jax", steps=[8e-3], first=2.0, peak=2e8),
+        turn("a/fast", "newest", steps=[6e-3], first=1.0, peak=3e8),
+        turn("a/fast", "hlokit", "warm", steps=[2e-3], first=0.1),
+        turn("a/fast", "jax", "warm", steps=[8e-3], first=0.4),
+        turn("a/lost", "hlokit", failed="SomeError: text"), turn("a/lost", "jax", steps=[1e-3]),
+        turn("a/slow", "hlokit", steps=[4e-3], first=1.0), turn("a/slow", "jax", steps=[3e-3], first=1.0),
+    ]  # fmt: skip
+    rows = workloads.rows_of(turns)
+    assert [row.program for row in rows] == ["a/slow", "a/fast", "a/lost"]
+    assert rows[1].times(rows[1].step) == pytest.approx(3.0) and rows[1].engines == ["jax", "newest"]
+    table = workloads.markdown(rows).splitlines()
+    assert len({line.count("|") for line in table[2:7]}) == 1
+    assert "| 0.50 | 1.00 | 0.50 | 0.10 | 0.40 | 0.25 | 100 | 200 | 1.0e-06 |" in table[5]
+    assert "SomeError: text" in table[6]
+    assert "Geometric mean of 2: 1.50 times JAX; 1 below 1.2." in table
+    assert xml.fromstring(workloads.svg(rows)).tag.endswith("svg")
+    assert len(workloads.csv_text(rows).splitlines()) == 1 + 3 + 2 + 2
+
+
+def test_distance_of_workloads_is_relative_and_infinite_where_infinities_differ(tmp_path: Path) -> None:
+    def stored(name: str, *arrays: Any) -> Path:
+        np.savez(tmp_path / name, **{str(k): np.array(array) for k, array in enumerate(arrays)})
+        return tmp_path / f"{name}.npz"
+
+    one = stored("one", [4.0, math.nan, 2.0], [1])
+    assert workloads.distance(one, one) == 0
+    assert workloads.distance(stored("two", [4.0, math.nan, 1.0], [1]), one) == 0.25
+    assert workloads.distance(stored("three", [4.0, 0.0, 2.0], [1]), one) == math.inf
+
+
+def test_a_turn_of_a_workload_says_its_times(tmp_path: Path) -> None:
+    """In a process of its own, as runs take it; JAX's CPU client is enough here."""
+    reply = taken("eager/transformer", "jax", sys.executable, tmp_path, tmp_path / "seen.npz", "alone", 0.0)
+    assert reply["first"] > 0 and len(reply["steps"]) >= 5 and reply["peak"] > 1e6
+    assert len(np.load(tmp_path / "seen.npz").files) == 3
