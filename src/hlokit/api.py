@@ -579,7 +579,7 @@ def to_stablehlo_artifact(program: HloModule | str, version: str = "1.17.0") -> 
     program : HloModule or str
         A module, or StableHLO text.
     version : str, optional
-        The version of StableHLO, "0.9.0" to "1.20.0". Readers of it and of later versions read the artifact; jaxlib
+        The version of StableHLO, "0.9.0" to "1.22.0". Readers of it and of later versions read the artifact; jaxlib
         0.10.2 reads "1.17.0".
 
     Returns

@@ -67,9 +67,9 @@ def _value(module: hk.HloModule, seed: int) -> str | None:
     inputs = arguments(module, seed)
     before = [leaf.tobytes() for leaf in leaves(tuple(inputs))]
     results: list[Any] = []
-    for _ in range(2):
+    for given in (inputs, turned(inputs)):
         try:
-            results.append(hk.evaluate(module, *inputs, memory_limit=MEMORY))
+            results.append(hk.evaluate(module, *given, memory_limit=MEMORY))
         except hk.HlokitError as error:
             results.append(str(error))
     if [leaf.tobytes() for leaf in leaves(tuple(inputs))] != before:
@@ -78,8 +78,15 @@ def _value(module: hk.HloModule, seed: int) -> str | None:
     if isinstance(first, str) or isinstance(second, str):
         return None if first == second else "evaluating twice gives a value and an error"
     if [a.tobytes() for a in leaves(first)] != [a.tobytes() for a in leaves(second)]:
-        return "evaluating twice gives two values"
+        return "evaluating twice, with arguments in another order in memory, gives two values"
     return _form(first, module.entry.root.shape)
+
+
+def turned(value: Any) -> Any:
+    """The value with its arrays in another order in memory, the first dimension innermost."""
+    if isinstance(value, (tuple, list)):
+        return [turned(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
+    return value if value is None else np.array(value, order="F")
 
 
 def _form(value: Any, shape: hk.Shape) -> str | None:

@@ -10,6 +10,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.proto.module import module_from_proto, module_to_proto
+from tests.fuzz.properties import leaves
 from tests.rules.labels import rejects, rule
 
 X = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
@@ -121,3 +122,33 @@ def test_arguments_of_wrong_types(label: str, build: Callable[[hk.XlaOp], Any]) 
     x = hk.Builder("t").parameter(0, hk.f32[3, 2])
     with rejects(label):
         build(x)
+
+
+IN_ANY_ORDER = {
+    "batch-norm-training": "x = f32[6,5,7] parameter(0) s = f32[5] parameter(1) "
+    "ROOT r = (f32[6,5,7], f32[5], f32[5]) batch-norm-training(x, s, s), epsilon=0.5, feature_index=1",
+    "batch-norm-grad": "x = f64[6,5,7] parameter(0) s = f64[5] parameter(1) ROOT r = (f64[6,5,7], f64[5], f64[5]) "
+    "batch-norm-grad(x, s, s, s, x), epsilon=0.5, feature_index=1",
+    "fft": "x = c64[4,6,5] parameter(0) ROOT r = c64[4,6,5] fft(x), fft_type=FFT, fft_length={6,5}",
+    "inverse fft": "x = c64[2,3,5] parameter(0) ROOT r = c64[2,3,5] fft(x), fft_type=IFFT, fft_length={2,3,5}",
+    "real fft": "x = f32[4,6,5] parameter(0) ROOT r = c64[4,6,3] fft(x), fft_type=RFFT, fft_length={5}",
+    "triangular-solve": "x = f32[3,9,9] parameter(0) y = f32[3,9,4] parameter(1) ROOT r = f32[3,9,4] "
+    "triangular-solve(x, y), left_side=true, unit_diagonal=true, lower=true, transpose_a=ADJOINT",
+    "cholesky": "x = f32[9,9] parameter(0) t = f32[9,9] transpose(x), dimensions={1,0} d = f32[9,9] dot(x, t), "
+    "lhs_contracting_dims={1}, rhs_contracting_dims={0} ROOT r = f32[9,9] cholesky(d), lower=true",
+    "dot": "x = f32[9,70] parameter(0) y = f32[70,5] parameter(1) "
+    "ROOT r = f32[9,5] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    "convolution": "x = f32[2,9,9,5] parameter(0) y = f32[3,3,5,4] parameter(1) "
+    "ROOT r = f32[2,7,7,4] convolution(x, y), window={size=3x3}, dim_labels=b01f_01io->b01f",
+}
+
+
+@pytest.mark.parametrize("name", IN_ANY_ORDER)
+def test_values_do_not_depend_on_the_order_in_memory(name: str) -> None:
+    """Of their operands: transposed arrays, and those of Fortran's order, gave other last bits."""
+    module = hk.parse(f"HloModule t\nENTRY e {{ {IN_ANY_ORDER[name]} }}")
+    source = np.random.default_rng(3)
+    given = [source.random(p.shape.dimensions).astype(p.shape.dtype.numpy) for p in module.entry.parameters]
+    orders = [given, [np.asfortranarray(a) for a in given], [np.flip(np.flip(a).copy()) for a in given]]
+    results = [[leaf.tobytes() for leaf in leaves(hk.evaluate(module, *arrays))] for arrays in orders]
+    assert results[0] == results[1] == results[2]

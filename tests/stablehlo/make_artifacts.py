@@ -164,7 +164,7 @@ func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@m, [{"x", ?}p
  sdy.mesh @m = <["x"=4]>""",
 )
 """Newer operations."""
-NEWER_VERSIONS = ("1.18.0", "1.19.0", "1.20.0")
+NEWER_VERSIONS = ("1.18.0", "1.19.0", "1.20.0", "1.22.0")
 NEWER = (
     """func.func @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
   %0 = stablehlo.custom_call @foo(%x) {result_layouts = [dense<[0, 1]> : tensor<2xindex>], operand_layouts = [dense<[0, 1]> : tensor<2xindex>], result_tilings = [[dense<[8, 128]> : tensor<2xindex>]]} : (tensor<2x3xf32>) -> tensor<2x3xf32>
@@ -189,8 +189,11 @@ NEWER = (
     """func.func @main(%x: tensor<5xf32>) -> (tensor<2xf32>, tensor<2xi32>) {
   %0:2 = chlo.top_k(%x, k = 2) : tensor<5xf32> -> (tensor<2xf32>, tensor<2xi32>)
   return %0#0, %0#1 : tensor<2xf32>, tensor<2xi32> }""",
+    """func.func @main(%x: tensor<4x8xf8E4M3FN>, %y: tensor<8x3xf8E5M2>) -> tensor<4x3xf32> {
+  %0 = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0], precision = [DEFAULT, DEFAULT], algorithm = <lhs_precision_type = f8E4M3FN, rhs_precision_type = f8E5M2, accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1, allow_imprecise_accumulation = false> : (tensor<4x8xf8E4M3FN>, tensor<8x3xf8E5M2>) -> tensor<4x3xf32>
+  return %0 : tensor<4x3xf32> }""",
 )
-"""What StableHLO 1.18 to 1.20 brought, and what they say in another way."""
+"""What StableHLO 1.18 to 1.22 brought, and what they say in another way."""
 ARGUMENTS = {
     "x": "tensor<2x3xf32>", "y": "tensor<2x3xf32>", "v": "tensor<3xf32>", "s": "tensor<f32>", "i": "tensor<2xi32>",
     "n": "tensor<i32>", "p": "tensor<i1>", "m": "tensor<3x3xf32>", "im": "tensor<1x4x4x1xf32>",

@@ -40,12 +40,16 @@ class BatchNorm(Op):
         return vector.astype(np.float64).reshape([-1 if d == self.feature_index else 1 for d in range(rank)])
 
     def cut(self, operand: Array, *others: Array) -> tuple[Array, ...]:
-        """Operand and the like, and vectors, each with as many features as the one with the fewest has at run time."""
+        """Operand and the like, and vectors, each with as many features as the one with the fewest has at run time.
+
+        In row-major order: the last bits of NumPy's sums depend on the order in memory.
+        """
         feature = self.feature_index
         axes = [0 if a.ndim == 1 else feature for a in (operand, *others)]
         count = min(a.shape[axis] for a, axis in zip((operand, *others), axes, strict=True))
         return tuple(
-            a[(slice(None),) * axis + (slice(count),)] for a, axis in zip((operand, *others), axes, strict=True)
+            np.ascontiguousarray(a[(slice(None),) * axis + (slice(count),)])
+            for a, axis in zip((operand, *others), axes, strict=True)
         )
 
     def other_axes(self, operand: Array) -> tuple[int, ...]:

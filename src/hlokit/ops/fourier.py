@@ -82,6 +82,7 @@ class Fft(Op, name="fft"):
         if not operand.size or not shape.size:
             return np.zeros((*operand.shape[:-1], shape.dimensions[-1]), shape.dtype.numpy)
         axes = tuple(range(-len(self.fft_length), 0))
+        operand = np.ascontiguousarray(operand)  # the last bits of NumPy's transforms depend on the order in memory
         with beside_arrays(max(map(_plan_bytes, self.fft_length))):
             if self.fft_type == "IRFFT":
                 sizes = (*operand.shape[axes[0] : -1], self.fft_length[-1])

@@ -149,5 +149,7 @@ def is_long(sizes: Sequence[int]) -> bool:
 
 
 def computed(array: Array) -> Array:
-    """`array` in a type that LAPACK has: f32 for the narrower floating types (TYPE-10)."""
-    return array if array.dtype in (np.float32, np.float64, np.complex64, np.complex128) else array.astype(np.float32)
+    """`array` in a type that LAPACK has: f32 for the narrower floating types (TYPE-10). In row-major order, since the
+    last bits of NumPy's products depend on the order in memory."""
+    has = array.dtype in (np.float32, np.float64, np.complex64, np.complex128)
+    return np.ascontiguousarray(array, None if has else np.float32)

@@ -157,7 +157,7 @@ def _plugin_attributes(a: Any) -> None:
 
 @cache
 def _named(what: str) -> tuple[int, int]:
-    values = {"stablehlo_current_version": [1, 17, 0], "stablehlo_minimum_version": [0, 9, 0]}
+    values = {"stablehlo_current_version": [1, 22, 0], "stablehlo_minimum_version": [0, 9, 0]}
     return FOREVER.named(values if what == "plugin" else {})
 
 

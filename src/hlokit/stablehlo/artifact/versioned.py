@@ -26,7 +26,7 @@ from hlokit.types.shape import Shape
 
 Version = tuple[int, int, int]
 
-NEWEST: Version = (1, 20, 0)
+NEWEST: Version = (1, 22, 0)
 OLDEST: Version = (0, 9, 0)
 
 _SECOND: dict[str, Version] = {

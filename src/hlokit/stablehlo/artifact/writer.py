@@ -43,7 +43,7 @@ _CAST = "builtin.unrealized_conversion_cast"
 def write_artifact(text: str, version: str = DEFAULT_VERSION) -> bytes:
     """The portable artifact of StableHLO text, for readers of `version` and later.
 
-    ArgumentError for a version that is not one of 0.9.0 to 1.20.0; ParseError for what is not StableHLO;
+    ArgumentError for a version that is not one of 0.9.0 to 1.22.0; ParseError for what is not StableHLO;
     UnsupportedError that names the operation, type or attribute, for what the version lacks with the first that has it.
     """
     target = _target(version)

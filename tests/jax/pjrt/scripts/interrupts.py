@@ -62,10 +62,15 @@ class Sender:
 
     def note(self, error: BaseException | None) -> None:
         """Notes the interrupts that the program has caught: this one, and those that it came upon."""
-        while error is not None:
+        errors, seen = [error], set[int]()
+        while errors:
+            error = errors.pop()
+            if error is None or id(error) in seen:
+                continue
+            seen.add(id(error))
             if isinstance(error, KeyboardInterrupt) and error.args:
                 self.caught.add(error.args[0])
-            error = error.__cause__ or error.__context__
+            errors += [error.__cause__, error.__context__]
 
     def watch(self, work: Callable[[], None], errors: Counter[str]) -> None:
         """Does it again and again, and notes what ends it. One watches another: interrupts may come at its own work."""
@@ -102,6 +107,9 @@ class Sender:
             frame = frame.f_back
         self.places.append(places)
         self.handled = number + 1
+        if any(name == Sender._drop.__name__ for _, _, name in places):
+            self.dropped[number] = "the test's own hook"  # with what it is about to note, if this were raised
+            return
         raise KeyboardInterrupt(number)
 
     def _drop(self, unraisable: Any) -> None:
