@@ -170,7 +170,7 @@ def test_buffers() -> None:
     assert program.functions["main"].results == [OtherType("memref<2xf32>")]
 
 
-@pytest.mark.parametrize("version", ["1.21.0", "2.0.0", "0.8.0", "1.17", "", "newest"])
+@pytest.mark.parametrize("version", ["1.23.0", "2.0.0", "0.8.0", "1.17", "", "newest"])
 def test_versions_that_are_none(version: str) -> None:
     with pytest.raises(hk.ArgumentError, match="version"):
         hk.to_stablehlo_artifact(TEXTS[0], version)
