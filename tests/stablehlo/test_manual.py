@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.interop.pjrt.propagation import shardings
+from hlokit.passes.call_inliner import CallInliner
 from tests.stablehlo.record_manual import PATH, X
 
 PROGRAMS = [json.loads(line) for line in gzip.decompress(PATH.read_bytes()).splitlines()]
@@ -222,3 +224,19 @@ def test_an_unreduced_sharding_of_xla_on_a_conversion_to_shards_is_refused() -> 
 }"""
     with pytest.raises(hk.UnsupportedError, match="unreduced"):
         hk.parse(text)
+
+
+def test_a_constraint_on_the_result_of_a_call_stays_where_calls_are_inlined() -> None:
+    """As jax.export's programs have it."""
+    module = hk.parse("""module { sdy.mesh @mesh = <["x"=2]>
+      func.func private @f(%a: tensor<4x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) -> tensor<4x4xf32> {
+        %0 = stablehlo.negate %a : tensor<4x4xf32>
+        return %0 : tensor<4x4xf32>
+      }
+      func.func @main(%a: tensor<4x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) -> tensor<4x4xf32> {
+        %0 = call @f(%a) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+        %1 = sdy.sharding_constraint %0 <@mesh, [{}, {"x"}]> : tensor<4x4xf32>
+        return %1 : tensor<4x4xf32>
+      } }""")
+    CallInliner().run(module)
+    assert str(shardings(module)[module.entry.root]) == "{devices=[1,2]<=[2]}"

@@ -16,6 +16,7 @@ from hlokit.builder.core import XlaOp
 from hlokit.errors import ShapeError
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.collectives import AllGather
+from hlokit.ops.control_flow import Call
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.elementwise import Copy
 from hlokit.ops.structure import Parameter
@@ -109,8 +110,8 @@ def _local(site: Site, value: XlaOp, placement: Placement, names: Sequence[str])
 
 
 def constrained(site: Site) -> list[XlaOp]:
-    """sdy.sharding_constraint, sdy.reshard: the value, known to be wanted there; a copy of a parameter or of a value
-    that is elsewhere."""
+    """sdy.sharding_constraint, sdy.reshard: the value, known to be wanted there; a copy of a parameter, a call or a
+    value that is elsewhere."""
     (value,) = site.exactly(1)
     words = [word for word in site.operation.words if isinstance(word, str)]  # `%x <@mesh, [..]>`, else a property
     found = placements(words[0] if words else _text(site, "sharding"), site.scope.lowering.program.meshes)
@@ -121,8 +122,9 @@ def constrained(site: Site) -> list[XlaOp]:
         prioritize(said.instruction, found[0])
         return [said]
     if len(found) == 1:
-        is_parameter = isinstance(value.instruction.op, Parameter)  # what is said of one is lost where it is inlined
-        if is_parameter or value.instruction in site.scope.lowering.terms.placed:
+        # what is said of a parameter or a call is lost where it is inlined
+        is_inlined = isinstance(value.instruction.op, (Parameter, Call))
+        if is_inlined or value.instruction in site.scope.lowering.terms.placed:
             value = site.emit(Copy(), value)
         _place(site, value, found[0])
     return [value]
