@@ -56,7 +56,7 @@ def measured(clock: Clock) -> None:
     from hlokit.cpu import compiler, emit
     from hlokit.cpu.emit import entry
     from hlokit.cpu.jit import objects as jit
-    from hlokit.cpu.lower import program
+    from hlokit.cpu.lower import drafts
     from hlokit.runtime import code, plan
 
     def wrap(owner: Any, attribute: str, name: str) -> None:
@@ -64,7 +64,7 @@ def measured(clock: Clock) -> None:
 
     wrap(compiler, "optimize", "passes")
     wrap(compiler, "lower", "lower")
-    wrap(program, "arrange", "arrange")
+    wrap(drafts, "arrange", "arrange")
     wrap(entry, "KernelWriter", "emit")
     wrap(emit.KernelWriter, "write", "emit")
     wrap(compiler, "prepare_routines", "routine")

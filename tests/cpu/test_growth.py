@@ -192,7 +192,7 @@ def test_loops_in_loops_without_end_are_refused() -> None:
 MANY: dict[str, tuple[Callable[[int], str], int]] = {
     "chain": (chain, 200),  # a chain of 100 is one kernel
     "side by side": (side_by_side, 90),
-    "parameters": (parameters, 30),
+    "parameters": (parameters, 120),  # one kernel adds up to some 100
     "computations": (computations, 30),
 }
 FAMILIES: dict[str, tuple[Callable[[int], str], int]] = {

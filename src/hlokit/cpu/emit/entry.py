@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
@@ -13,8 +13,9 @@ from hlokit.cpu.emit.scalars import scalar_function
 from hlokit.cpu.jit.frames import OWN, deepest
 from hlokit.cpu.kernels.epilogue import EpilogueWriter, fuse, suits
 from hlokit.cpu.kernels.linalg import LAPACK
-from hlokit.cpu.kernels.routine import KERNELS, PACKERS, PHASE, Call, Phase, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PACKERS, PHASE, Call, Phase
 from hlokit.cpu.llvm import I32, I64, POINTER, Function, Module, Pointer, Prototype, Value, While
+from hlokit.cpu.loops.canonical import canonical
 from hlokit.cpu.loops.expr import Buffer, reachable
 from hlokit.cpu.lower.buffers import Assignment, Home
 from hlokit.cpu.lower.chains import link
@@ -23,7 +24,6 @@ from hlokit.cpu.lower.prepacked import hoist
 from hlokit.cpu.lower.steps import (
     ConditionalStep,
     CopyStep,
-    Epilogue,
     HostStep,
     KernelStep,
     PackStep,
@@ -164,13 +164,39 @@ def prepare_kernels(block: StepBlock, context: Context, module: Module, found: d
     _Preparation(context, module, found).block(block, kernels=True)
 
 
+@dataclass(frozen=True)
+class _Kernel:
+    """A kernel's function, and what its table holds: numbers of buffers in the canonical form."""
+
+    name: str
+    table: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Routine:
+    """The functions of a routine with their chunks, its scratch memory, Phase.groups, and what the table of its
+    epilogue holds: numbers of buffers in the canonical form."""
+
+    phases: tuple[tuple[str, int], ...]
+    scratch: int
+    groups: int
+    table: tuple[int, ...] = ()
+
+
 class _Preparation:
+    """Writes routines and kernels, those that differ by their buffers alone once.
+
+    kernels   kernels by their canonical form, and whether they are part of a tight loop
+    routines  routines by what they are asked for; None: there is none for that
+    """
+
     def __init__(self, context: Context, module: Module, found: dict[Step, Prepared]) -> None:
         self.context = context
         self.module = module
         self.found = found
         self.target: Target = context.target
-        self.known: dict[tuple[Any, ...], tuple[Routine | None, tuple[tuple[str, int], ...]]] = {}
+        self.kernels: dict[Hashable, _Kernel] = {}
+        self.routines: dict[Hashable, _Routine | None] = {}
 
     def block(self, block: StepBlock, kernels: bool, tight: bool = False) -> None:
         for step in list(block.steps):
@@ -193,6 +219,14 @@ class _Preparation:
                     self.block(branch, kernels, tight)
 
     def kernel(self, step: KernelStep, tight: bool) -> Prepared:
+        """The kernel, ready to be called."""
+        form, buffers = canonical(step.loops)
+        kernel = self.kernels.get((form, tight))
+        if kernel is None:
+            kernel = self.kernels[form, tight] = self.written_kernel(step, tight, buffers)
+        return Prepared(((kernel.name, step.loops.chunks),), tuple(buffers[k] for k in kernel.table))
+
+    def written_kernel(self, step: KernelStep, tight: bool, buffers: list[Buffer]) -> _Kernel:
         """Equal kernels have equal text but for the name, which is made from it."""
         writer = KernelWriter(step.loops, "kernel", self.target)
         function = writer.write()
@@ -201,49 +235,53 @@ class _Preparation:
         definition = function.definition()
         name = "k" + sha256(definition.text().encode()).hexdigest()[:16]
         self.module.add(definition.renamed(name))
-        return Prepared(((name, step.loops.chunks),), tuple(writer.buffers))
+        return _Kernel(name, tuple(map(buffers.index, writer.buffers)))
 
     def routine(self, step: RoutineStep) -> list[Step]:
         """The step, ready to be called, or what takes its place."""
-        instruction = step.instructions[0]
-        module = Module()
-        store = self.epilogue(step)
-        if step.epilogue is not None and store is None:
-            return self.unfused(step.epilogue)
-        functions = {role: scalar_function(c, module, self.context) for role, c in step.functions.items()}
+        instruction, epilogue = step.instructions[0], step.epilogue
         more = {"packed": step.packed is not None, "by_batch": step.groups > 0}
-        call = replace(self.call(step), functions=functions, store=store, **more)
-        plain = (step.routine, call.op, call.operands, call.results, call.backend_config, call.packed, call.by_batch)
-        if store is None and not functions and plain in self.known:
-            routine, named = self.known[plain]
-        else:
-            routine = KERNELS[step.routine](call, module) if all(functions.values()) else None
-            named = self.written(routine, module)
-            if store is None and not functions:
-                self.known[plain] = routine, named
-        if routine is None and step.epilogue is not None:
-            return self.unfused(step.epilogue)
+        call = replace(self.call(step), **more)
+        key: tuple[Any, ...] = (step.routine, call.op, call.operands, call.results, call.backend_config)
+        key += (call.packed, call.by_batch, *step.functions.items())
+        touched: list[Buffer] = []
+        if epilogue is not None:
+            form, touched = canonical(epilogue.kernel.loops, epilogue.place)
+            key += (form, touched.index(epilogue.routine.writes[0]), epilogue.is_kept)
+        if key not in self.routines:
+            self.routines[key] = self.written_routine(step, call, touched)
+        routine = self.routines[key]
+        if routine is None and epilogue is not None:
+            return [*self.routine(epilogue.routine), epilogue.kernel]
         if routine is None:
             reason = f"{step.routine} has no machine code for this case"
             self.context.reasons.add(instruction.name, "not compiled", reason)
             return [HostStep(step.instructions, step.reads, step.writes, reason)]
-        table = [*step.table, *step.writes]
         if routine.scratch:
             step.scratch = self.context.buffer(f"{instruction.name}.scratch", dtypes.u8[routine.scratch])
-            table.append(step.scratch)
-        if step.epilogue is not None and store is not None:
+        table = [*step.table, *step.writes, *([step.scratch] if step.scratch is not None else ())]
+        if epilogue is not None:
             nothing = step.writes[0]
-            results = step.epilogue.routine.writes if step.epilogue.is_kept else (nothing,)
-            table = [*step.table, *results, step.scratch or nothing, *store.buffers]
-        groups = routine.phases[0].groups if len(routine.phases) == 1 else 0
-        self.found[step] = Prepared(named, tuple(table), groups)
+            results = epilogue.routine.writes if epilogue.is_kept else (nothing,)
+            table = [*step.table, *results, step.scratch or nothing, *(touched[k] for k in routine.table)]
+        self.found[step] = Prepared(routine.phases, tuple(table), routine.groups)
         return [step]
 
-    def written(self, routine: Routine | None, module: Module) -> tuple[tuple[str, int], ...]:
-        """Its phases, in the program's module."""
+    def written_routine(self, step: RoutineStep, call: Call, touched: list[Buffer]) -> _Routine | None:
+        """The routine of a step with its epilogue, which touches these buffers; None where there is none."""
+        module = Module()
+        store = self.epilogue(step)
+        if step.epilogue is not None and store is None:
+            return None
+        functions = {role: scalar_function(c, module, self.context) for role, c in step.functions.items()}
+        if not all(functions.values()):
+            return None
+        routine = KERNELS[step.routine](replace(call, functions=functions, store=store), module)
         if routine is None:
-            return ()
-        return self.taken(module, routine.phases)
+            return None
+        groups = routine.phases[0].groups if len(routine.phases) == 1 else 0
+        table = tuple(map(touched.index, store.buffers)) if store is not None else ()
+        return _Routine(self.taken(module, routine.phases), routine.scratch, groups, table)
 
     def call(self, step: RoutineStep | PackStep) -> Call:
         """The call that its routine is asked for, without functions and epilogue."""
@@ -284,10 +322,6 @@ class _Preparation:
         if not suits(step.epilogue, sizes):
             return None
         return EpilogueWriter(step.epilogue, sizes, len(step.epilogue.routine.reads) + 2, self.target)
-
-    def unfused(self, epilogue: Epilogue) -> list[Step]:
-        """The two steps that were to be one."""
-        return [*self.routine(epilogue.routine), epilogue.kernel]
 
 
 def _shared_names(module: Module) -> dict[str, str]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from hlokit.analysis.functions import Functions
 from hlokit.cpu.loops.expr import Buffer
 from hlokit.cpu.target import Target
 from hlokit.hlo.computation import Computation, has_side_effect
 from hlokit.hlo.instruction import Instruction
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.cpu.lower.drafts import Built
 
 
 @dataclass
@@ -23,7 +29,11 @@ class Reasons:
 
 
 class Context:
-    """The state that all computations of a program share: buffers, constants, reasons."""
+    """The state that all computations of a program share: buffers, constants, reasons.
+
+    functions  called computations, by what they compute
+    built      kernels that were built, by their pattern's form; None: there is none
+    """
 
     def __init__(self, target: Target, *, strict: bool = False) -> None:
         self.target = target
@@ -35,6 +45,8 @@ class Context:
         self.buffers: list[Buffer] = []
         self.fresh: set[Buffer] = set()
         self.constants: dict[Literal, Buffer] = {}
+        self.functions = Functions()
+        self.built: dict[Hashable, Built | None] = {}
 
     def has_effect(self, instruction: Instruction) -> bool:
         return has_side_effect(instruction, self._effects)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from hlokit.cpu.loops.arithmetic import NodeEmitter
 from hlokit.cpu.loops.build import MAX_DEPTH, Build
-from hlokit.cpu.loops.expr import Buffer, LoopAxis, Node, children, reachable
-from hlokit.cpu.loops.nest import Store
+from hlokit.cpu.loops.canonical import renamed
+from hlokit.cpu.loops.expr import Buffer, LoopAxis, Node, children, reachable, runtime_nodes
+from hlokit.cpu.loops.nest import Loops, Store
+from hlokit.cpu.loops.order import arrange
 from hlokit.cpu.loops.space import IterationSpace
 from hlokit.cpu.lower.chain_cuts import store_deep
 from hlokit.cpu.lower.leaf import Leaf
 from hlokit.cpu.lower.leaves import Leaves
+from hlokit.cpu.lower.patterns import Pattern
 from hlokit.cpu.lower.retries import Materialise, NoKernel, Reference, Split, Turn
 from hlokit.cpu.math.half import computes_half
 from hlokit.errors import UnsupportedError
@@ -50,11 +54,34 @@ class Draft:
         return max(levels.values(), default=0)
 
     @property
-    def nodes(self) -> Collection[Node]:
-        """All nodes that were made, needed or not."""
-        return self.build.expressions.nodes.values() if self.build is not None else ()
+    def size(self) -> int:
+        """The number of nodes that were made, needed or not."""
+        return len(self._nodes)
+
+    @cached_property
+    def has_scan(self) -> bool:
+        """Whether a prefix fold is in it."""
+        return any(node.op == "fold" and node.data.scan is not None for node in self._nodes)
+
+    @cached_property
+    def loaded(self) -> Collection[Buffer]:
+        """The buffers that it reads elements of."""
+        return {node.data[0] for node in self._nodes if node.op == "load"}
+
+    @cached_property
+    def reads(self) -> tuple[Buffer, ...]:
+        """The buffers that its stores need, in the order of the nodes."""
+        roots = [root for s in self.stores for root in (s.node, *s.guards)]
+        roots += [node for s in self.stores for node in runtime_nodes(s.place)]
+        nodes = reachable(roots)
+        return tuple(dict.fromkeys(node.data[0] for node in nodes if node.op in ("load", "current")))
 
     @property
+    def writes(self) -> tuple[Buffer, ...]:
+        """The buffers that it stores to, in the order of the stores."""
+        return tuple(dict.fromkeys(store.buffer for store in self.stores))
+
+    @cached_property
     def spent(self) -> Mapping[Leaf, int]:
         """The number of elements of each leaf that are computed."""
         return self.build.recomputation.spent if self.build is not None else {}
@@ -66,6 +93,76 @@ class Draft:
     def computes(self, leaf: Leaf) -> bool:
         """Whether the leaf's elements are computed on the way to the roots'."""
         return self.build is not None and leaf in self.build.recomputation.reads
+
+    def arranged(self, **options: Any) -> Loops:
+        """Its loops, as `arrange` makes them with these options."""
+        return arrange(self.axes, self.stores, serial=self.serial, **options)
+
+    @property
+    def _nodes(self) -> Collection[Node]:
+        return self.build.expressions.nodes.values() if self.build is not None else ()
+
+
+class Built:
+    """A kernel that was built, and its pattern: what else has this pattern need not be built."""
+
+    def __init__(self, draft: Draft, found: Pattern) -> None:
+        self.draft = draft
+        self.pattern = found
+        self._loops: dict[Hashable, Loops] = {}
+
+    def arranged(self, **options: Any) -> Loops:
+        key = tuple(options.items())
+        loops = self._loops.get(key)
+        if loops is None:
+            loops = self._loops[key] = self.draft.arranged(**options)
+        return loops
+
+
+class Likeness(Draft):
+    """A draft that differs from one that was built by its leaves and buffers alone."""
+
+    def __init__(self, roots: list[Leaf], built: Built, found: Pattern) -> None:
+        one = built.draft
+        super().__init__(roots, one.build, one.stores, one.axes, one.serial)
+        self._built = built
+        self._buffers = dict(zip(built.pattern.buffers, found.buffers, strict=True))
+        self._here = dict(zip(built.pattern.instructions, found.instructions, strict=True))
+        self._there = dict(zip(found.instructions, built.pattern.instructions, strict=True))
+
+    @cached_property
+    def folds(self) -> int:
+        return self._built.draft.folds
+
+    @cached_property
+    def has_scan(self) -> bool:
+        return self._built.draft.has_scan
+
+    @cached_property
+    def loaded(self) -> Collection[Buffer]:
+        return {self._buffers.get(buffer, buffer) for buffer in self._built.draft.loaded}
+
+    @cached_property
+    def reads(self) -> tuple[Buffer, ...]:
+        return tuple(self._buffers.get(buffer, buffer) for buffer in self._built.draft.reads)
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        return tuple(self._buffers.get(buffer, buffer) for buffer in self._built.draft.writes)
+
+    @cached_property
+    def spent(self) -> Mapping[Leaf, int]:
+        return {Leaf(self._here[leaf.instruction], leaf.number): n for leaf, n in self._built.draft.spent.items()}
+
+    def weight(self, leaf: Leaf) -> int:
+        return self._built.draft.weight(Leaf(self._there[leaf.instruction], leaf.number))
+
+    def computes(self, leaf: Leaf) -> bool:
+        there = self._there.get(leaf.instruction)
+        return there is not None and self._built.draft.computes(Leaf(there, leaf.number))
+
+    def arranged(self, **options: Any) -> Loops:
+        return renamed(self._built.arranged(**options), self._buffers)
 
 
 class Attempt:

@@ -7,11 +7,10 @@ from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 
-from hlokit.cpu.loops.expr import Buffer
 from hlokit.cpu.lower.chain_cuts import MAX_FOLDS
-from hlokit.cpu.lower.drafts import Draft, retried
+from hlokit.cpu.lower.drafts import Draft
 from hlokit.cpu.lower.evaluations import Evaluations
-from hlokit.cpu.lower.kernels import element_kernel, elements
+from hlokit.cpu.lower.kernels import element_draft, element_kernel
 from hlokit.cpu.lower.leaf import Leaf
 from hlokit.cpu.lower.leaves import Key, Leaves, key_of
 from hlokit.cpu.lower.reach import Reach
@@ -113,7 +112,7 @@ class Fusion:
         for each, kernel in self._built(key):
             self._kernels[each] = kernel
             self._evaluations.add(each, kernel)
-            nodes += len(kernel.nodes)
+            nodes += kernel.size
         return nodes
 
     def _remove(self, key: Key) -> None:
@@ -125,7 +124,7 @@ class Fusion:
         if len(members) > 1:
             roots = self.shared.roots(key)
             try:
-                return [(key, retried(self.leaves, lambda attempt: elements(attempt, [roots]), cuts=False))]
+                return [(key, element_draft(self.leaves, [roots], cuts=False))]
             except NoKernel:
                 self.shared.part(members)
         return [(member, self._kernel(member)) for member in members]
@@ -166,7 +165,7 @@ class Fusion:
         roots = [leaf for kernel in kernels for leaf in kernel.roots]
         if len(kernels) < 2 or len(roots) > _MOST_ROOTS or sum(kernel.folds for kernel in kernels) > MAX_FOLDS:
             return False
-        if any(not k.stores or k.source or k.serial or k.fills or _has_scan(k) for k in kernels):
+        if any(not k.stores or k.source or k.serial or k.fills or k.has_scan for k in kernels):
             return False
         if any(leaf.instruction.op.form == "scatter" for leaf in roots):
             return False
@@ -214,7 +213,7 @@ def _both(leaves: Leaves, first: Draft, second: Draft) -> Draft | None:
     """One kernel of two; None where there is none, or it would compute something too often."""
     with suppress(NoKernel):
         groups = _largest_first(first, second)
-        both = retried(leaves, lambda attempt: elements(attempt, groups), cuts=False)
+        both = element_draft(leaves, groups, cuts=False)
         if not any(too_often(n, leaf.shape.size, both.weight(leaf)) for leaf, n in both.spent.items()):
             return both
     return None
@@ -224,15 +223,15 @@ def _joins(leaves: Leaves, first: Draft, second: Draft, reach: Reach) -> bool:
     one, two = first.roots, second.roots
     if not one or not two or not first.stores or not second.stores or first.source or second.source:
         return False
-    if first.serial or second.serial or _has_scan(first) != _has_scan(second) or len(one) + len(two) > _MOST_ROOTS:
+    if first.serial or second.serial or first.has_scan != second.has_scan or len(one) + len(two) > _MOST_ROOTS:
         return False
     rows = one[0].shape.dimensions
     if (rows != two[0].shape.dimensions and not _is_of_rows(one, two)) or one[0].shape.size < 2:
         return False
     if one[0].instruction.op.form == "scatter" or two[0].instruction.op.form == "scatter":
         return False
-    read = _buffers_loaded(second)
-    is_large = any(b.size * 2 >= two[0].shape.size for b in _buffers_loaded(first) & read)
+    read = second.loaded
+    is_large = any(b.size * 2 >= two[0].shape.size for b in first.loaded if b in read)
     feeds = any(leaves.stored[leaf] in read for leaf in one)
     if rows != two[0].shape.dimensions and not (is_large and (feeds or any(map(second.computes, one)))):
         return False
@@ -243,10 +242,6 @@ def _joins(leaves: Leaves, first: Draft, second: Draft, reach: Reach) -> bool:
 
 def _others(leaves: Sequence[Leaf], own: Sequence[Leaf]) -> list[Leaf]:
     return [leaf for leaf in leaves if leaf not in own]
-
-
-def _buffers_loaded(kernel: Draft) -> set[Buffer]:
-    return {node.data[0] for node in kernel.nodes if node.op == "load"}
 
 
 def _is_of_rows(one: Sequence[Leaf], two: Sequence[Leaf]) -> bool:
@@ -263,8 +258,3 @@ def _largest_first(first: Draft, second: Draft) -> list[list[Leaf]]:
     """Their roots; those of more dimensions first."""
     is_larger = first.roots[0].shape.rank >= second.roots[0].shape.rank
     return [first.roots, second.roots] if is_larger else [second.roots, first.roots]
-
-
-def _has_scan(kernel: Draft) -> bool:
-    """Whether a prefix fold is in it."""
-    return any(n.op == "fold" and n.data.scan is not None for n in kernel.nodes)

@@ -8,10 +8,11 @@ from typing import Any
 from hlokit.cpu.loops.arithmetic import parts_of
 from hlokit.cpu.loops.expr import Buffer, Node, Pair, reachable
 from hlokit.cpu.loops.nest import Store
-from hlokit.cpu.lower.drafts import Attempt, Draft, retried
+from hlokit.cpu.lower.drafts import Attempt, Built, Draft, Likeness, retried
 from hlokit.cpu.lower.leaf import Leaf
 from hlokit.cpu.lower.leaves import Leaves
-from hlokit.cpu.lower.retries import Materialise
+from hlokit.cpu.lower.patterns import pattern
+from hlokit.cpu.lower.retries import Materialise, NoKernel
 from hlokit.cpu.lower.traits import is_small_update
 from hlokit.forms.affine import Affine, row_major
 from hlokit.hlo.instruction import Instruction
@@ -23,7 +24,35 @@ def element_kernel(leaves: Leaves, instruction: Instruction, roots: list[Leaf]) 
     if isinstance(instruction.op, DynamicUpdateSlice) and leaves.leaf(instruction.operands[0]) in leaves.stored:
         if is_small_update(instruction):
             return retried(leaves, lambda attempt: update(attempt, instruction))
-    return retried(leaves, lambda attempt: elements(attempt, [roots]))
+    return element_draft(leaves, [roots])
+
+
+def element_draft(leaves: Leaves, groups: Sequence[Sequence[Leaf]], *, cuts: bool = True) -> Draft:
+    """The kernel that stores these leaves (see `elements`), built unless one of the same pattern was before.
+
+    Without `cuts` nothing new is stored. Raises NoKernel where there is none.
+    """
+    known = leaves.context.built
+    found = pattern(leaves, groups)
+    roots = [leaf for group in groups for leaf in group]
+    if found is not None and found.form in known:
+        built = known[found.form]
+        if built is not None:
+            return Likeness(roots, built, found)
+        if not cuts:
+            raise NoKernel("none was found for others of its pattern", ())
+    count = len(leaves.stored)
+    try:
+        draft = retried(leaves, lambda attempt: elements(attempt, groups), cuts=cuts)
+    except NoKernel:
+        if found is not None and not cuts:
+            known[found.form] = None
+        raise
+    if len(leaves.stored) != count:
+        found = pattern(leaves, groups)
+    if found is not None:
+        known[found.form] = Built(draft, found)
+    return draft
 
 
 def elements(attempt: Attempt, groups: Sequence[Sequence[Leaf]]) -> Draft:

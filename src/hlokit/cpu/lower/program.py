@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.cpu.loops.build import MAX_DEPTH
-from hlokit.cpu.loops.expr import Buffer, reachable
-from hlokit.cpu.loops.nest import Store
-from hlokit.cpu.loops.order import STREAM_BYTES, arrange
+from hlokit.cpu.loops.expr import Buffer
+from hlokit.cpu.loops.order import STREAM_BYTES
 from hlokit.cpu.lower.chain_cuts import store_deep
 from hlokit.cpu.lower.context import Context
 from hlokit.cpu.lower.drafts import Draft
@@ -98,7 +97,7 @@ def _store_small_updates(leaves: Leaves) -> None:
 def _kernel_steps(leaves: Leaves, kernel: Draft) -> list[Step]:
     """A kernel's step, after those that fill what it changes in place; no kernel where it has no elements."""
     instructions = tuple(dict.fromkeys(leaf.instruction for leaf in kernel.roots))
-    writes = tuple(dict.fromkeys(store.buffer for store in kernel.stores))
+    writes = kernel.writes
     is_scatter = instructions[0].op.form == "scatter"
     steps: list[Step] = []
     if is_scatter:
@@ -109,18 +108,15 @@ def _kernel_steps(leaves: Leaves, kernel: Draft) -> list[Step]:
     if not any(b.size for b in writes) or any(axis.extent == 0 for axis in kernel.axes):
         return steps
     context = leaves.context
-    loops = arrange(
-        kernel.axes,
-        kernel.stores,
+    loops = kernel.arranged(
         vector_bytes=context.target.vector_bytes,
-        serial=kernel.serial,
         strict=context.strict,
         stream_bytes=STREAM_BYTES * (2 if leaves.is_pass else 1),
     )
-    reads = tuple(_buffers_read(kernel.stores))
+    reads = kernel.reads
     if kernel.source is not None or is_scatter:
         reads = tuple(dict.fromkeys((*reads, *writes)))
-    roots = tuple((leaf, leaves.stored.get(leaf, kernel.stores[0].buffer)) for leaf in kernel.roots)
+    roots = tuple((leaf, leaves.stored.get(leaf, writes[0])) for leaf in kernel.roots)
     steps.append(KernelStep(instructions, reads, writes, loops, kernel.source, roots))
     return steps
 
@@ -214,17 +210,6 @@ def _conditional(leaves: Leaves, instruction: Instruction, reads: list[Buffer], 
 
 _DEEP = 3 * MAX_DEPTH
 """Instructions in a row: where values are used again, building meets its limit later."""
-
-
-def _buffers_read(stores: Sequence[Store]) -> Iterator[Buffer]:
-    roots = [r for s in stores for r in (s.node, *s.guards)]
-    for store in stores:
-        roots += [key.node for key, _ in store.place.terms if hasattr(key, "node")]  # type: ignore[attr-defined]
-    found: dict[Buffer, None] = {}
-    for node in reachable(roots):
-        if node.op in ("load", "current"):
-            found[node.data[0]] = None
-    return iter(found)
 
 
 def _touched(steps: Sequence[Step]) -> dict[Buffer, None]:

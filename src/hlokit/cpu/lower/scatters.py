@@ -12,7 +12,7 @@ from hlokit.cpu.loops.called import CalledFunction
 from hlokit.cpu.loops.expr import Buffer, Node, Pair, affine_deps, runtime_nodes
 from hlokit.cpu.loops.nest import Store
 from hlokit.cpu.lower.drafts import Attempt, Draft, retried
-from hlokit.cpu.lower.kernels import check_apart, elements, stores_of
+from hlokit.cpu.lower.kernels import check_apart, element_draft, stores_of
 from hlokit.cpu.lower.leaf import Leaf
 from hlokit.cpu.lower.leaves import Leaves
 from hlokit.cpu.lower.retries import Materialise, NoKernel
@@ -43,7 +43,7 @@ def _fills(leaves: Leaves, instruction: Instruction) -> dict[int, Draft]:
             continue
         leaves.stored[source] = buffer
         with suppress(NoKernel):
-            found[k] = retried(leaves, lambda attempt, source=source: elements(attempt, [[source]]))
+            found[k] = element_draft(leaves, [[source]])
         del leaves.stored[source]
         if k not in found:
             leaves.store(source, f"{instruction.name} starts from it")
