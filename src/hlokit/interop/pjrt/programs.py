@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +12,7 @@ from hlokit import api
 from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.interop.jax.callbacks import calls, has_calls, inspections
+from hlokit.interop.pjrt.arrays import nbytes
 from hlokit.interop.pjrt.client import KINDS, Device, devices
 from hlokit.interop.pjrt.options import Options, parse
 from hlokit.ops.custom import DEVICES, TYPED_FFI, CustomCall
@@ -50,8 +52,22 @@ class Program:
         root = entry.root.shape
         self.is_tuple = root.is_tuple
         self.results: list[Shape] = [_carried(shape) for shape in (root.elements if root.is_tuple else [root])]
-        self.donated = {a.parameter for a in self.module.input_output_alias} | {n for n, _ in self.module.buffer_donor}
+        self.donated = self._donated()
         self.memory_kinds = _memory_kinds(self.module, len(self.results))
+
+    def _donated(self) -> set[int]:
+        """The parameters that a result is said to lie in; and of the other buffer donors one for each further result of
+        its size, as XLA does it. The rest of the donors stay alive."""
+        aliases = self.module.input_output_alias
+        found = {alias.parameter for alias in aliases}
+        taken = {alias.output_index[0] if alias.output_index else 0 for alias in aliases}
+        left = Counter(nbytes(shape) for number, shape in enumerate(self.results) if number not in taken)
+        for number in sorted({number for number, _ in self.module.buffer_donor} - found):
+            size = nbytes(self.parameters[number])
+            if left[size]:
+                left[size] -= 1
+                found.add(number)
+        return found
 
     @cached_property
     def name(self) -> str:

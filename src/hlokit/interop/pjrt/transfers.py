@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from hlokit.interop.pjrt.table import function
 
 _layout: Any = layouts.struct("MemoryLayout")
 _TILED = 0
+_ON_DELETE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
 @function("Client_BufferFromHostBuffer")
@@ -32,8 +34,16 @@ def _from_host(a: Any) -> None:
 
 @function("Client_CreateViewOfDeviceBuffer")
 def _view(a: Any) -> None:
-    _only_row_major(a.layout, a.num_dims, "a view of another library's array")
-    raise UnsupportedError(f"a view of elements of type {a.element_type}")
+    """A copy of an array in another order than row-major, which no buffer has."""
+    dimensions, dtype = tuple(read_words(a.dims, a.num_dims)), numpy_type(a.element_type)
+    strides, size = [0] * len(dimensions), dtype.itemsize
+    for number in reversed(_order(a.layout, len(dimensions))):
+        strides[number] = size
+        size *= dimensions[number]
+    storage = new_storage(view(a.device_buffer_ptr, dimensions, dtype, strides))
+    a.buffer = new_buffer(storage, dimensions, a.element_type, *_where(a))
+    if a.on_delete_callback:
+        _ON_DELETE(a.on_delete_callback)(a.device_buffer_ptr, a.on_delete_callback_arg)
 
 
 @function("Client_CreateUninitializedBuffer")

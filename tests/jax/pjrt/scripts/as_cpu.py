@@ -38,6 +38,13 @@ def check_dlpack_both_ways():
     assert taken.devices() == {DEVICE}
     np.testing.assert_array_equal(taken + 1, given + 1)
     np.testing.assert_array_equal(jnp.from_dlpack(X), X)
+    cube = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
+    for order in ((2, 1, 0), (1, 2, 0), (0, 2, 1)):  # copied into row-major order
+        turned = cube.transpose(order)
+        given = sys.getrefcount(cube)
+        taken = jnp.from_dlpack(turned)
+        np.testing.assert_array_equal(taken, turned)
+        assert sys.getrefcount(cube) == given, "and the other library's array is let go"
     alive = np.from_dlpack(jnp.full(1000, 7.0))  # the JAX array is gone, its memory is not
     jnp.full(1000, 8.0).block_until_ready()
     assert (alive == 7).all()

@@ -1,5 +1,7 @@
 """JAX on four devices."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -149,6 +151,11 @@ def check_donation():
     made = f(x)
     assert x.is_deleted()
     equal(made, X + 1)
+    x = put(X, "a", "b")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a donation that is not used
+        equal(jax.jit(lambda x: x @ x.T, donate_argnums=0)(x), X @ X.T)
+    assert not x.is_deleted(), "no result is of its size"
 
 
 def check_callback_runs_once():
