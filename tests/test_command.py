@@ -91,7 +91,11 @@ _STATUSES = {
     "run negate.hlo --random 1": 0, "check negate.hlo": 0, "print negate.hlo": 0, "convert negate.hlo out.mlir": 0,
     "opt negate.hlo": 0, "compile negate.hlo": 0, "cache why negate.hlo": 0, "cache show": 0, "cache clear": 0,
     f"simulate negate.hlo {_REST['simulate']}": 0, "partition negate.hlo --mesh a=2 --explain --topology ring:2": 0, "ops add": 0, "explain BCAST-3": 0, "--help": 0, "--version": 0,
+    "diff negate.hlo negate.hlo": 0, "view negate.hlo --graph": 0, "cost negate.hlo": 0, "bench negate.hlo --repeat 1 --warm-up 0": 0,
+    "extract nan.hlo --instruction y": 0, "debug negate.hlo --random 0 --command quit": 0, "completion bash": 0,
+    "compare negate.hlo --engines passes": 0, "reduce negate.hlo --check true": 0, "fuzz --engines passes --count 1": 0,
     # 1: a finding or a difference
+    "diff negate.hlo add.hlo": 1, "view deadlock.hlo": 1,
     "check wrong.hlo": 1, "check negate.hlo wrong.hlo add.hlo": 1, "check deadlock.hlo": 1, "run deadlock.hlo": 1,
     "run nan.hlo --input minus.npz --trap-nan": 1, f"simulate deadlock.hlo {_REST['simulate']}": 1,
     # 2: bad input, file or usage
@@ -104,6 +108,10 @@ _STATUSES = {
     "opt": 2, "opt add.hlo --passes nope": 2, "opt add.hlo --load missing.py": 2, "convert add.hlo x.svg": 2, "frob": 2,
     "compile add.hlo --target nope": 2, "convert add.hlo folder": 2, "simulate add.hlo --topology x": 2,
     "simulate add.hlo --topology star:2 --bandwidth 1GB/s --latency 1us": 2, "print add.hlo --form nope": 2,
+    "diff negate.hlo missing": 2, "diff negate.hlo": 2, "view missing": 2, "cost wrong.hlo": 2, "cost negate.hlo --top -1": 2,
+    "bench negate.hlo --repeat 0": 2, "extract nan.hlo --instruction z": 2, "debug missing": 2, "debug negate.hlo --random 0 --command frob": 2,
+    "completion tcsh": 2, "compare negate.hlo --engines nope": 2, "compare missing": 2, "reduce negate.hlo": 2, "reduce missing --check true": 2,
+    "fuzz --engines nope": 2, "fuzz --count 0": 2, "check negate.hlo missing --json": 2,
     "partition negate.hlo": 2, "partition negate.hlo --mesh a": 2, "partition negate.hlo --mesh a=2 --topology ring:2": 2,
     "partition deadlock.hlo": 2, "partition wrong.hlo --mesh a=2": 2,
 }  # fmt: skip
@@ -113,7 +121,8 @@ _STATUSES = {
 def test_exit_statuses(capsys: pytest.CaptureFixture[str], folder: Path, line: str) -> None:
     status, _, error = command(capsys, line)
     assert status == _STATUSES[line], error
-    assert error.startswith("error: ") == bool(status) and "Traceback" not in error
+    is_told_there = not (line.startswith("diff") and status == 1) and "--json" not in line  # else on standard output
+    assert error.startswith("error: ") == (bool(status) and is_told_there) and "Traceback" not in error
 
 
 def test_an_interrupt_is_status_130(capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,8 +39,6 @@ def bench(
 ) -> None:
     """Times calls of a program as machine code: the median and quantiles, after calls that do not count.
 
-    Example: hlokit bench model.hlo --repeat 100 --jaxlib
-
     Parameters
     ----------
     file:

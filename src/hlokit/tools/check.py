@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json as json_module
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -14,6 +17,7 @@ from hlokit.files.reading import findings_of_bytes
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.checks import device_counts
 from hlokit.interpreter.order import communication_of
+from hlokit.rules import LABEL
 from hlokit.tools.files import content_of, is_standard, loaded
 from hlokit.tools.status import BAD, DONE, FOUND, is_finding, message_of, say
 
@@ -21,7 +25,10 @@ _SHOWN = 30
 
 
 def check(
-    *files: Annotated[Path, Parameter(required=True)], replicas: int | None = None, partitions: int | None = None
+    *files: Annotated[Path, Parameter(required=True)],
+    replicas: int | None = None,
+    partitions: int | None = None,
+    json: bool = False,
 ) -> int:
     """Reads programs and verifies every rule of the language; lists all findings of each file on standard error.
 
@@ -36,48 +43,77 @@ def check(
         how many replicas are to run them; by default as many as each says.
     partitions:
         how many partitions are to run them; by default as many as each says.
+    json:
+        print JSON: for each file its status, what it is, and all findings with their places and rules.
     """
-    return max([_check(path, replicas, partitions, several=len(files) > 1) for path in files])
+    told: list[dict[str, Any]] = []
+    status = max([_check(path, replicas, partitions, len(files) > 1, told, json) for path in files])
+    if json:
+        print(json_module.dumps(told, indent=2))
+    return status
 
 
-def _check(file: Path, replicas: int | None, partitions: int | None, *, several: bool) -> int:
-    """The exit status for one file, of which it prints what there is to say."""
+def _check(
+    file: Path, replicas: int | None, partitions: int | None, several: bool, told: list[dict[str, Any]], json: bool
+) -> int:
+    """The exit status for one file, of which it prints what there is to say, or adds that to `told`."""
     name = "standard input" if is_standard(file) else str(file)
+    facts: dict[str, Any] = {"file": name, "status": DONE, "findings": []}
+    told.append(facts)
     try:
         found = findings_of_bytes(content_of(file), file.name)
         if not found:
-            _report(loaded(file), f"{name}: " if several else "", replicas, partitions)
+            lines = _report(loaded(file), f"{name}: " if several else "", replicas, partitions, facts)
+            for line in lines:
+                if not json:
+                    print(line)
     except VerifyError as error:
         found = [VerifyError([finding]) for finding in error.findings]
     except HlokitError as error:
         found = [error]
     except (OSError, MemoryError) as error:
-        say(message_of(error))
+        facts |= {"status": BAD, "findings": [{"message": message_of(error)}]}
+        if not json:
+            say(message_of(error))
         return BAD
-    for error in found[:_SHOWN]:
+    facts["status"] = max((FOUND if is_finding(error) else BAD for error in found), default=DONE)
+    facts["findings"] = [_facts(error) for error in found]
+    for error in () if json else found[:_SHOWN]:
         error.file = name
         say(message_of(error))
-    if len(found) > _SHOWN:
+    if len(found) > _SHOWN and not json:
         say(f"{name}: {len(found) - _SHOWN} more")
-    return max((FOUND if is_finding(error) else BAD for error in found), default=DONE)
+    return facts["status"]
 
 
-def _report(module: HloModule, head: str, replicas: int | None, partitions: int | None) -> None:
-    """Prints what a legal program is. Raises the verifier's findings, and that devices do not meet."""
+def _facts(error: HlokitError) -> dict[str, Any]:
+    """An error as JSON; line and column are 0 where there is no place."""
+    place = {name: getattr(error, name, 0) or 0 for name in ("line", "column")}
+    labels = re.findall(rf"\[({LABEL.pattern})\]", str(error))
+    return {"message": str(error), "label": labels[-1] if labels else None, **place}
+
+
+def _report(
+    module: HloModule, head: str, replicas: int | None, partitions: int | None, facts: dict[str, Any]
+) -> Iterator[str]:
+    """Says what a legal program is. Raises the verifier's findings, and that devices do not meet."""
     verify(module)
     computations = module.all_computations
     count = sum(len(c) for c in computations)
-    print(f"{head}{module.name}: ok, {len(computations)} computation(s), {count} instruction(s)")
-    print(f"  {module.program_shape}")
-    _check_devices(module, *device_counts(module, replicas, partitions))
+    facts |= {"module": module.name, "computations": len(computations), "instructions": count}
+    facts["program_shape"] = str(module.program_shape)
+    yield f"{head}{module.name}: ok, {len(computations)} computation(s), {count} instruction(s)"
+    yield f"  {module.program_shape}"
+    yield from _check_devices(module, *device_counts(module, replicas, partitions), facts)
 
 
-def _check_devices(module: HloModule, replicas: int, partitions: int) -> None:
-    """Prints whether the devices meet. Raises the error that running the program would surely end with."""
+def _check_devices(module: HloModule, replicas: int, partitions: int, facts: dict[str, Any]) -> Iterator[str]:
+    """Says whether the devices meet. Raises the error that running the program would surely end with."""
     matters = communication_of()
     if not any(matters(i) for c in module.all_computations for i in c.instructions):
         return
     finding = check_rendezvous([module] * (replicas * partitions), replicas, partitions, steps=500_000, paths=2_000)
-    print(f"  {replicas} replica(s) of {partitions} partition(s): {finding}")
+    facts["devices"] = {"replicas": replicas, "partitions": partitions, "verdict": str(finding)}
+    yield f"  {replicas} replica(s) of {partitions} partition(s): {finding}"
     if finding.error is not None:
         raise finding.error

@@ -7,13 +7,14 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from hlokit.api import compare_engines, verify
+from hlokit.api import verify
 from hlokit.errors import ArgumentError
-from hlokit.judge.compare.comparing import Comparison
+from hlokit.judge.compare.comparing import Comparison, compare_engines
 from hlokit.judge.compare.report import REPORT, write_report
 from hlokit.judge.engines.engine import CommandEngine, Engine, engine_of
 from hlokit.tools.files import loaded
 from hlokit.tools.inputs import arguments_for
+from hlokit.tools.progress import progress
 from hlokit.tools.status import DONE, FOUND
 
 
@@ -36,8 +37,6 @@ def compare(
     Verdicts: equal (the reference's bits), allowed (no further off than rounding may change it), wrong (with the first
     instruction whose value is wrong, or the pass that made it so), undecided, failed (an error, a crash, no result in
     time), unsupported. Exit status 1 if a result is wrong, undecided or missing.
-
-    Example: hlokit compare model.hlo --random 0 --engines compiled,jaxlib --report found
 
     Parameters
     ----------
@@ -78,7 +77,14 @@ def compare(
         opened: list[Engine] = [stack.enter_context(engine_of(n, timeout, memory << 20)) for n in names]
         if engine_cmd is not None:
             opened.append(stack.enter_context(CommandEngine(engine_cmd, timeout)))
-        found = compare_engines(module, *arguments, engines=opened, bisect=bisect)
+        told: list[str] = []
+
+        def say(name: str) -> None:
+            advance(len(told), text=name)
+            told.append(name)
+
+        with progress(module.name, len(opened) + 1) as advance:
+            found = compare_engines(module, arguments, opened, bisect=bisect, on_engine=say)
         if report is not None:
             _write_reports(found, opened, report, reduce_limit)
     print(json_module.dumps(found.to_json(), indent=2) if json else found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_module
 import time
 from collections import Counter
 from pathlib import Path
@@ -22,6 +23,7 @@ def compile(
     target: str = "host",
     strict: bool = False,
     threads: int | None = None,
+    json: bool = False,
     output: Path | None = None,
 ) -> None:
     """Compiles a module for the CPU and says what came of it, or prints a stage of its way to machine code.
@@ -39,6 +41,8 @@ def compile(
         the interpreter's order of operations, bit for bit.
     threads:
         that take part in a call; by default one a core.
+    json:
+        without `emit`, print what came of it as JSON.
     output:
         where to write; by default the standard output (also `-`), for obj NAME.o with the module's name.
     """
@@ -58,6 +62,16 @@ def compile(
     seconds = time.perf_counter() - start
     memory = executable.memory_analysis()
     steps = Counter(type(step).__name__.removesuffix("Step").lower() for step in executable.program.block.steps)
+    if json:
+        facts = {
+            "module": module.name, "seconds": seconds, "from_cache": not executable.recompiled, "steps": dict(steps),
+            "code_bytes": memory.generated_code_size_in_bytes, "peak_bytes": memory.peak_memory_in_bytes,
+            "temporary_bytes": memory.temp_size_in_bytes, "peak_holder": memory.peak_holder,
+            "peak_held_bytes": memory.peak_held,
+            "reasons": [{"instruction": name, "what": what, "why": why} for name, what, why in executable.reasons],
+        }  # fmt: skip
+        print(json_module.dumps(facts, indent=2))
+        return
     print(f"{module.name}: {seconds:.3f} s" + ("" if executable.recompiled else ", from the cache"))
     print("steps: " + ", ".join(f"{count} {kind}" for kind, count in sorted(steps.items())))
     print(

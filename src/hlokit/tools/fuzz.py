@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_module
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hlokit.judge.fuzz.campaign import Finding, again
 from hlokit.judge.fuzz.campaign import fuzz as run_campaign
 from hlokit.judge.fuzz.graph import Options
 from hlokit.tools.files import loaded
+from hlokit.tools.progress import progress
 from hlokit.tools.status import DONE, FOUND
 
 _TYPES = "pred,s8,s32,s64,u8,u32,bf16,f16,f32,f64,c64"
@@ -28,10 +30,9 @@ def fuzz(
     timeout: float = 60.0,
     reduce_limit: float = 30.0,
     rerun: bool = False,
+    json: bool = False,
 ) -> int:
     """Runs random programs on engines, each in a process of its own, and judges their results by the reference.
-
-    Example: hlokit fuzz --engines jaxlib --count 500 --ops dot,add,reduce --types f32,bf16 --folder found
 
     What is wrong is reduced, told apart by its cause, and kept in FOLDER: program.hlo, arguments.npz and report.md for
     each cause. The same command goes on where it was stopped. Exit status 1 if something was found.
@@ -63,13 +64,17 @@ def fuzz(
         seconds that the reduction of a finding may take.
     rerun:
         only run again what FOLDER keeps.
+    json:
+        print JSON.
     """
     names = _words(engines)
     if rerun:
         if folder is None:
             raise ArgumentError("fuzz: --rerun takes --folder")
         comparisons = again(folder, names, timeout)
-        for name, comparison in comparisons.items():
+        if json:
+            print(json_module.dumps({name: one.to_json() for name, one in comparisons.items()}, indent=2))
+        for name, comparison in () if json else comparisons.items():
             print("\n".join(f"{name}: {line}" for line in str(comparison).splitlines()))
         return DONE if all(c.is_equal for c in comparisons.values()) else FOUND
     options = None
@@ -81,11 +86,12 @@ def fuzz(
             dynamic=False, layouts=False, wild=0.05, denormals=False, identities=True, largest=largest,
         )  # fmt: skip
     modules = [loaded(file) for file in files]
-    found = run_campaign(
-        count, names, seed=seed, options=options, modules=modules, folder=folder, seconds=timeout,
-        reduce_seconds=reduce_limit, on_finding=_tell,
-    )  # fmt: skip
-    print(found)
+    with progress("programs", count) as advance:
+        found = run_campaign(
+            count, names, seed=seed, options=options, modules=modules, folder=folder, seconds=timeout,
+            reduce_seconds=reduce_limit, on_finding=_tell, on_program=advance,
+        )  # fmt: skip
+    print(json_module.dumps(found.to_json(), indent=2) if json else found)
     return FOUND if found.findings else DONE
 
 

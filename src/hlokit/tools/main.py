@@ -6,12 +6,11 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, UnusedCliTokensError
 from rich.console import Console
 
-from hlokit import __version__
 from hlokit.errors import HlokitError
 from hlokit.tools.bench import bench
 from hlokit.tools.cache import cache
@@ -22,6 +21,7 @@ from hlokit.tools.convert import convert
 from hlokit.tools.cost import cost
 from hlokit.tools.debug import debug
 from hlokit.tools.diff import diff
+from hlokit.tools.examples import epilogue
 from hlokit.tools.explain import explain
 from hlokit.tools.extract import extract
 from hlokit.tools.fuzz import fuzz
@@ -33,6 +33,7 @@ from hlokit.tools.reduce import reduce
 from hlokit.tools.run import run
 from hlokit.tools.simulate import simulate
 from hlokit.tools.status import BAD, DONE, message_of, say, status_of
+from hlokit.tools.version import versions
 from hlokit.tools.view import view
 
 _HELP = """XLA in Python: read, check, show and run HLO programs.
@@ -64,29 +65,31 @@ def _usage(error: CycloptsError) -> str:
 
 
 app = App(
-    name="hlokit", help=_HELP, version=__version__, console=_Console(), error_formatter=_usage,
+    name="hlokit", help=_HELP, version=versions, version_format="plaintext", console=_Console(), error_formatter=_usage,
     suppress_keyboard_interrupt=False, default_parameter=Parameter(negative=()),
     error_console=_Console(stderr=True, soft_wrap=True, highlight=False, markup=False),
 )  # fmt: skip
-app.command(run)
-app.command(check)
-app.command(print_module, name="print")
-app.command(convert)
-app.command(opt)
-app.command(diff)
-app.command(view)
-app.command(compare)
-app.command(reduce)
-app.command(extract)
-app.command(fuzz)
-app.command(cost)
-app.command(bench)
-app.command(debug)
-app.command(compile)
-app.command(partition)
-app.command(simulate)
-app.command(ops)
-app.command(explain)
+
+
+def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
+    """Prints a script by which a shell completes subcommands, options, their values and files.
+
+    For this shell alone: source <(hlokit completion bash). For all: docs/command.md says where the script goes.
+
+    Parameters
+    ----------
+    shell:
+        bash, zsh or fish.
+    """
+    print(app.generate_completion(shell=shell))
+
+
+for _command in (
+    run, check, convert, opt, diff, view, compare, reduce, extract, fuzz, cost, bench, debug, compile, partition,
+    simulate, ops, explain, completion,
+):  # fmt: skip
+    app.command(_command, help_epilogue=epilogue(_command.__name__))
+app.command(print_module, name="print", help_epilogue=epilogue("print"))
 app.command(cache)
 
 

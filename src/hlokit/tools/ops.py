@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json as json_module
 import re
 import textwrap
 from collections.abc import Callable, Mapping
@@ -15,16 +16,21 @@ from hlokit.hlo.op import OPS, Attribute, Op
 from hlokit.rules import Rule, rules, selected
 
 
-def ops(name: str | None = None) -> None:
+def ops(name: str | None = None, *, json: bool = False) -> None:
     """Lists all ops, or shows one: what it does, its operands, attributes, called computations and rules.
 
     Parameters
     ----------
     name:
         an opcode, e.g. reduce-window.
+    json:
+        print JSON.
     """
     import hlokit  # noqa: F401  # pyright: ignore[reportUnusedImport]  # fills the registry
 
+    if name is None and json:
+        print(json_module.dumps([_facts(OPS[opcode]) for opcode in sorted(OPS)], indent=2))
+        return
     if name is None:
         width = max(map(len, OPS))
         for opcode in sorted(OPS):
@@ -33,7 +39,16 @@ def ops(name: str | None = None) -> None:
     if name not in OPS:
         close = [opcode for opcode in sorted(OPS) if name in opcode or opcode in name]
         raise HlokitError(f"no op {name!r}" + (f"; did you mean {', '.join(close)}?" if close else ""))
-    print(reference(OPS[name]))
+    print(json_module.dumps(_facts(OPS[name]), indent=2) if json else reference(OPS[name]))
+
+
+def _facts(op: type[Op]) -> dict[str, Any]:
+    """What programs may want to know of an op."""
+    return {
+        "opcode": op.opcode, "summary": summary(op), "form": op.form, "operands": [p.name for p in _operands_of(op)],
+        "attributes": [a.text for a in op.attributes if a is not op.result_shape and not a.hidden],
+        "calls": [*op.roles, *op.list_roles], "rules": [rule.label for rule in rules_of(op)],
+    }  # fmt: skip
 
 
 def summary(op: type[Op]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json as json_module
 from pathlib import Path
+from typing import Any
 
 from hlokit.analysis.simulation import simulate
 from hlokit.api import partition as partitioned
@@ -22,6 +24,7 @@ def partition(
     topology: str | None = None,
     bandwidth: str = "100GB/s",
     latency: str = "1us",
+    json: bool = False,
     output: Path | None = None,
 ) -> None:
     """Divides a program with shardings into one for each device; prints or writes it, or says why it communicates.
@@ -47,9 +50,13 @@ def partition(
         of a link of the topology.
     latency:
         of a link of the topology.
+    json:
+        with `--explain`, print JSON.
     output:
         where to write the module as HLO text; by default the standard output, unless `--explain` is given.
     """
+    if json and (not explain or propagated):
+        raise ArgumentError("partition --json: goes with --explain, without --propagated")
     found = partitioned(
         loaded(file), mesh, in_shardings=_shardings(in_shardings), out_shardings=_shardings(out_shardings)
     )
@@ -60,7 +67,8 @@ def partition(
             write(output, found.propagation.annotated().to_text().encode())
         return
     if explain:
-        print(_explained(found, topology, bandwidth, latency))
+        times = _times(found, topology, bandwidth, latency)
+        print(json_module.dumps(_facts(found, times), indent=2) if json else _explained(found, times))
     elif topology is not None:
         raise ArgumentError("partition --topology: goes with --explain")
     if output is not None or not explain:
@@ -71,12 +79,28 @@ def _shardings(text: str | None) -> list[str | None] | None:
     return None if text is None else [part.strip() or None for part in text.split(";")]
 
 
-def _explained(found: Partitioned, topology: str | None, bandwidth: str, latency: str) -> str:
+def _times(found: Partitioned, topology: str | None, bandwidth: str, latency: str) -> dict[str, float]:
+    """The seconds of each collective on a topology; nothing without one."""
+    if topology is None:
+        return {}
+    replay = simulate(found.module, topology, bandwidth=bandwidth, latency=latency)
+    return {c.name: c.seconds for c in replay.collectives}
+
+
+def _facts(found: Partitioned, times: dict[str, float]) -> dict[str, Any]:
+    rows = [
+        {
+            "collective": r.collective, "kind": r.kind, "op": r.op, "opcode": r.opcode,
+            "axes": [str(a) for a in r.axes], "value": r.value, "before": r.before, "after": r.after,
+            "bytes": r.nbytes, "because": r.because, "advice": r.advice, "seconds": times.get(r.collective),
+        }
+        for r in found.reasons
+    ]  # fmt: skip
+    return {"module": found.module.name, "devices": found.module.num_partitions, "reasons": rows}
+
+
+def _explained(found: Partitioned, times: dict[str, float]) -> str:
     """The reasons, with times on a topology; and how much there is of them."""
-    times: dict[str, float] = {}
-    if topology is not None:
-        replay = simulate(found.module, topology, bandwidth=bandwidth, latency=latency)
-        times = {c.name: c.seconds for c in replay.collectives}
     lines: list[str] = []
     for reason in found.reasons:
         first, *rest = str(reason).split("\n")

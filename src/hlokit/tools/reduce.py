@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_module
 import shlex
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ from hlokit.judge.engines.engine import Engine, engine_of
 from hlokit.judge.reduce.search import Step
 from hlokit.tools.files import loaded, write
 from hlokit.tools.inputs import arguments_for
+from hlokit.tools.progress import Advance, progress
 from hlokit.tools.status import DONE
 
 _SCRIPT = '''"""Shows the fault again: {what}"""
@@ -59,6 +61,7 @@ def reduce(
     log: Path | None = None,
     time_limit: float | None = None,
     timeout: float = 60.0,
+    json: bool = False,
 ) -> int:
     """Makes a program as small as it can be while it shows a fault.
 
@@ -92,6 +95,8 @@ def reduce(
         seconds after which the least program so far is written.
     timeout:
         seconds that a run, or the command, may take.
+    json:
+        print JSON.
     """
     output = output if output is not None else file.with_name(f"{file.stem}.reduced.hlo")
     if output.resolve() == file.resolve():
@@ -106,8 +111,10 @@ def reduce(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hlokit-reduce-")))
         is_bad, engines = _fault(faults, folder, timeout, stack)
+        advance = stack.enter_context(progress("reducing", time_limit))
         note = _Log(log)
-        found = reduce_module(module, is_bad, arguments, time_limit=time_limit, on_step=note)
+        watched = _Watched(is_bad, note, advance, time_limit is not None)
+        found = reduce_module(module, watched, arguments, time_limit=time_limit, on_step=note)
     write(output, found.module.to_text("short_parsable").encode())
     inputs, script = output.with_suffix(".npz"), output.with_suffix(".py")
     write(inputs, npz_of(tuple(found.arguments or ()), "in"))
@@ -115,6 +122,10 @@ def reduce(
     names = {"program": str(output), "arguments": str(inputs), "engines": engines or ["passes", "compiled", "strict"]}
     write(script, _SCRIPT.format(what=what, **names).encode())
     size = sum(len(c) for c in found.module.all_computations)
+    if json:
+        facts = {"instructions": size, "tries": found.tries, "complete": found.is_complete, "program": str(output)}
+        print(json_module.dumps({**facts, "arguments": str(inputs), "script": str(script)}, indent=2))
+        return DONE
     end = "" if found.is_complete else "; the time limit ended the search"
     print(f"{output}: {counted(size, 'instruction')} after {found.tries:,} tries{end}; {inputs}, {script}")
     return DONE
@@ -137,17 +148,35 @@ class _Log:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.number = 0
+        self.size = 0
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             self.number = len(list(folder.glob("[0-9]*.hlo")))
 
     def __call__(self, step: Step, module: HloModule, arguments: list[Any] | None) -> None:
         self.number += 1
+        self.size = step.size
         print(f"{step.size:6,} instructions  {step.edit}, {counted(step.places, 'place')}", file=sys.stderr)
         if self.folder is not None:
             path = self.folder / f"{self.number:05}.hlo"
             path.with_suffix(".npz").write_bytes(npz_of(tuple(arguments or ()), "in"))
             path.write_text(module.to_text("short_parsable"))
+
+
+class _Watched:
+    """A check that tells how far the search is: in seconds of its limit, or the tries alone."""
+
+    def __init__(self, check: Callable[..., bool], log: _Log, advance: Advance, is_timed: bool) -> None:
+        self.check, self.log, self.advance, self.is_timed = check, log, advance, is_timed
+        self.begin, self.tries = time.monotonic(), 0
+
+    def __call__(self, module: HloModule, *arguments: Any) -> bool:
+        found = self.check(module, *arguments)
+        self.tries += 1
+        left = f", {counted(self.log.size, 'instruction')} left" if self.log.size else ""
+        done = time.monotonic() - self.begin if self.is_timed else self.tries
+        self.advance(done, text=f"{self.tries:,} tries{left}")
+        return found
 
 
 def _fault(

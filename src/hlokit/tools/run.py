@@ -32,6 +32,7 @@ from hlokit.stablehlo.lowering import UnknownSizes
 from hlokit.tools.files import content_of, is_standard, loaded, snapshot_in, write
 from hlokit.tools.inputs import arguments_for, is_literal, values_of
 from hlokit.tools.job import Job, job, path_of
+from hlokit.tools.progress import is_terminal, progress
 from hlokit.tools.status import DONE, FOUND
 from hlokit.types.shape import Shape
 
@@ -62,9 +63,6 @@ def run(
     xla_disable_hlo_passes: Annotated[str | None, Parameter(name="--xla_disable_hlo_passes")] = None,
 ) -> int:
     """Runs a module's entry computation and prints its result.
-
-    Examples: hlokit run model.hlo --random 0 --output right.npz
-    hlokit run model.hlo --input f32[4,8]=1 --input 's32[3]={1, 2, 3}' --expect right.npz --rtol 1e-5
 
     On several devices {device} in the names of --input and --output stands for a device's number, replica by replica,
     partition by partition. Under mpirun each process is a device.
@@ -228,7 +226,8 @@ class _Way:
         if self.backend == "interpreter":
             hook = _shown_after(module, self.after.split(",")) if self.after is not None else None
             hook = nan_trap(hook) if self.trap_nan else hook
-            return devices.call(partial(evaluate, module, after=hook), arguments, places, seed=self.seed, **grid)
+            with _counted(module, hook, is_shown=len(places) == 1 and self.after is None) as counted:
+                return devices.call(partial(evaluate, module, after=counted), arguments, places, seed=self.seed, **grid)
         with _xla_flags(self.flags):
             # of either kind, as the counts say
             made = cast(Any, compile)(module, shadow=self.shadow if self.shadow is not None else False, **grid)
@@ -271,6 +270,26 @@ def _shown_after(module: HloModule, names: Sequence[str]) -> StepHook:
                 print(f"{instruction.name} = {instruction.shape}\n{np.array2string(np.asarray(part), threshold=50)}")
 
     return show
+
+
+@contextmanager
+def _counted(module: HloModule, hook: StepHook | None, *, is_shown: bool) -> Generator[StepHook | None]:
+    """The hook; on a terminal one that shows how much of the entry has run, too."""
+    if not is_shown or not is_terminal():
+        yield hook
+        return
+    done = 0
+    with progress(module.name, len(module.entry)) as advance:
+
+        def count(instruction: Instruction, values: tuple[Any, ...]) -> None:
+            nonlocal done
+            if hook is not None:
+                hook(instruction, values)
+            if instruction.parent is module.entry:
+                done += 1
+                advance(done)
+
+        yield count
 
 
 def _check_several(count: int, output: Path | None, profile: Path | None, after: str | None) -> None:

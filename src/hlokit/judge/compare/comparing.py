@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -122,18 +122,28 @@ def compare_engines(
     seconds: float = 60.0,
     memory: int = 0,
     bisect: bool = True,
+    on_engine: Callable[[str], None] | None = None,
 ) -> Comparison:
-    """Runs a program on engines and judges their results: see `hk.compare_engines`."""
+    """Runs a program on engines and judges their results: see `hk.compare_engines`.
+
+    `on_engine` is told the name of each before it runs; "reference" first.
+    """
     check_is_module(module)
     if not engines:
         raise ArgumentError("compare_engines: no engines to compare with the reference")
     arguments = arguments_of(module, arguments)
+    if on_engine is not None:
+        on_engine("reference")
     expected = evaluate(module, *arguments)
     with ExitStack() as stack:
         opened = [e if isinstance(e, Engine) else stack.enter_context(engine_of(e, seconds, memory)) for e in engines]
         judge = _Judge(module, arguments, expected, bisect)
-        judgements = tuple([judge.of(engine) for engine in opened])
-    return Comparison(module, tuple(arguments), expected, judgements)
+        judgements: list[Judgement] = []
+        for engine in opened:
+            if on_engine is not None:
+                on_engine(engine.name)
+            judgements.append(judge.of(engine))
+    return Comparison(module, tuple(arguments), expected, tuple(judgements))
 
 
 class _Judge:

@@ -59,6 +59,17 @@ class Campaign:
     skipped: int = 0
     next_seed: int = 0
 
+    def to_json(self) -> dict[str, Any]:
+        """The same as a value that `json.dumps` takes."""
+        return {
+            "verdicts": dict(sorted(self.verdicts.items())),
+            "skipped": self.skipped,
+            "next_seed": self.next_seed,
+            "findings": [
+                {**vars(f), "folder": None if f.folder is None else str(f.folder)} for f in self.findings.values()
+            ],
+        }
+
     def __str__(self) -> str:
         lines = [f"{count:8,} {verdict}" for verdict, count in sorted(self.verdicts.items())]
         lines += [f"{self.skipped:8,} programs that the reference refuses"] if self.skipped else []
@@ -95,8 +106,9 @@ def fuzz(
     seconds: float = 60.0,
     reduce_seconds: float = 30.0,
     on_finding: Callable[[Finding], None] | None = None,
+    on_program: Callable[[int], None] | None = None,
 ) -> Campaign:
-    """Runs random programs on engines: see `hk.fuzz`."""
+    """Runs random programs on engines: see `hk.fuzz`. `on_program` is told how many are done after each."""
     if not engines:
         raise ArgumentError("fuzz: no engines to compare with the reference")
     if count < 1 or seed < 0 or seconds <= 0:
@@ -108,6 +120,8 @@ def fuzz(
         for number in range(found.next_seed, seed + count):
             _one(number, opened, chosen, modules, found, folder, reduce_seconds, on_finding)
             found.next_seed = number + 1
+            if on_program is not None:
+                on_program(number + 1 - seed)
     return found
 
 
