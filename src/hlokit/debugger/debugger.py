@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from hlokit import memory
 from hlokit.debugger.conditions import Condition, condition, named
 from hlokit.debugger.machine import Evaluated, Frame, Machine
 from hlokit.debugger.taped import Blocked, Hub
 from hlokit.debugger.timeline import Timeline
-from hlokit.errors import ArgumentError, DeadlockError, EvaluationError
+from hlokit.errors import ArgumentError, DeadlockError, EvaluationError, UnsupportedError
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import valid_part
@@ -20,6 +21,9 @@ from hlokit.interpreter.checks import device_counts, refuse
 from hlokit.interpreter.process import Process
 from hlokit.interpreter.routes import Place, routes_of
 from hlokit.tracebacks import public
+
+if TYPE_CHECKING:
+    from hlokit.debugger.serving import Served
 
 
 @dataclass(frozen=True)
@@ -187,6 +191,37 @@ class Debugger:
                 missing = ", ".join(self._names[d] for d in self._hub.exchange.missing(wait))
                 found.append(f"{name} waits at {wait} for {missing or 'a device that does not exist'}")
         return found
+
+    def serve(self, port: int = 0, *, hosts: Sequence[str] = ()) -> Served:
+        """Serves a page to this machine's browsers: the viewer, with values, that goes forwards and backwards.
+
+        The address has a random token. The page takes names, numbers and conditions, but no Python expressions. While
+        it is served, the debugger is not to be used from elsewhere at the same time.
+
+        Parameters
+        ----------
+        port : int, optional
+            The port of 127.0.0.1; by default one that is free.
+        hosts : sequence of str, optional
+            Other values of the header Host to answer, as a proxy before it sends: "jupyter.example.org".
+
+        Returns
+        -------
+        Served
+            With its `url`; `close()` ends it.
+
+        Raises
+        ------
+        UnsupportedError
+            starlette or uvicorn are not installed: `pip install 'hlokit[view]'`.
+        ArgumentError
+            The port is taken.
+        """
+        try:
+            serving = import_module("hlokit.debugger.serving")
+        except ImportError as error:
+            raise UnsupportedError(f"the debugger's page: pip install 'hlokit[view]' ({error})") from None
+        return serving.Served(self, port, hosts)
 
     @property
     def _machine(self) -> Machine:

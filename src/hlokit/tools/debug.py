@@ -28,13 +28,14 @@ def debug(
     memory: int | None = None,
     command: list[str] | None = None,
     plain: bool = False,
+    serve: bool = False,
+    port: int = 0,
+    allow_host: list[str] | None = None,
 ) -> int:
     """Runs a program step by step on the interpreter, forwards and backwards, with its values to be looked at.
 
     In a terminal it is a screen of the program, the values and a line for commands; otherwise, and with --plain, a
     command a line is read from the standard input. `help` lists the commands.
-
-        hlokit debug step.hlo --random 0 --command "run nan" --command "from log.3" --command quit
 
     Parameters
     ----------
@@ -57,9 +58,17 @@ def debug(
         a command to begin with; may be given several times. An error of one ends the session, with status 2.
     plain:
         lines instead of a screen.
+    serve:
+        a page to look at in a browser of this machine, at the address that is printed; Ctrl-C ends it.
+    port:
+        of the page; by default one that is free.
+    allow_host:
+        a name by which a proxy asks for the page; may be given several times.
     """
     session = _session(file, input, random, seed, replicas, partitions, memory)
     lines = command or []
+    if serve:
+        return _serve(session, lines, port, allow_host or [])
     if plain or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return _plain(session, lines)
     try:
@@ -68,6 +77,15 @@ def debug(
         print("for the full screen: pip install 'hlokit[view]'", file=sys.stderr)
         return _plain(session, lines)
     Screen(session, lines).run()
+    return DONE
+
+
+def _serve(session: Session, lines: list[str], port: int, hosts: list[str]) -> int:
+    for line in lines:
+        print(session.execute(line))
+    with session.debugger.serve(port, hosts=hosts) as served:
+        print(served.url, flush=True)
+        served.wait()
     return DONE
 
 

@@ -55,15 +55,15 @@ class View:
         return path
 
 
-def page(data: dict[str, Any]) -> View:
-    """The page of what `PageData.json` gives."""
+def page(data: dict[str, Any], *, connects: bool = False) -> View:
+    """The page of what `PageData.json` gives. `connects`: it may ask the server that it comes from."""
     title = str(data["title"])
     block = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
     scripts = [_asset("dagre.min.js"), _asset("viewer.js")]
     style = _asset("viewer.css")
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; style-src {_hash(style)}; "
-        "base-uri 'none'; form-action 'none'"
+        "base-uri 'none'; form-action 'none'" + ("; connect-src 'self'" if connects else "")
     )
     html = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -471,6 +471,7 @@ function toStep(step, own) {
   drawLines();
 }
 const TABS = {
+  values: ["Values", () => D.live, drawValues],
   pass: ["Pass", () => stages.length > 1 && !D.diff, drawPass], loops: ["Loops", () => D.code, drawCode], llvm: ["LLVM", () => D.code, drawCode],
   asm: ["Assembly", () => D.code, drawCode], profile: ["Profile", () => D.profile, drawProfile], memory: ["Memory", () => D.memory, drawMemory],
   reasons: ["Reasons", () => D.code, drawReasons], collectives: ["Collectives", () => stages.length && collectives().length, drawCollectives],
@@ -606,6 +607,7 @@ function select(i, isShown = true) {
   if (isShown) reveal(); else drawTree();
   drawGraph();
   drawDetails();
+  if (D.live) askValue(i);
   if (["loops", "llvm", "asm"].includes(state.tab)) show(state.tab); else remember();
 }
 function toStage(number, at) {
@@ -651,6 +653,65 @@ addEventListener("keydown", event => {
   else if (event.key === "u" && users.length) select(users[0]);
   else if (event.key === "+" || event.key === "-") { state.radius = Math.max(0, Math.min(9, state.radius + (event.key === "+" ? 1 : -1))); $("radius").value = state.radius; drawGraph(); remember(); }
 });
+
+// -- a debugger's page: the run is on the server, which is asked at addresses relative to the page's
+
+let run = null, asking = false;
+const MOVES = [["step", "Step", "s"], ["into", "Into", "i"], ["out", "Out", "t"], ["run", "Run", "r"], ["back", "Back", "b"],
+  ["back-into", "Back into", "B"], ["back-out", "Back out", "T"], ["run-back", "Run back", "R"]];
+async function ask(body) {
+  const answer = await fetch("command", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  const found = answer.headers.get("content-type")?.startsWith("application/json") ? await answer.json() : { error: await answer.text() };
+  if (found.error) throw new Error(found.error);
+  return found;
+}
+async function change(body) {  // the run moves; the page follows
+  if (asking) return;
+  asking = true;
+  $("live").setAttribute("aria-busy", "true");
+  try {
+    run = await ask(body);
+    D.notes = {};
+    const at = body.do === "break" || body.do === "remove" ? -1 : stages[0].find(run.kind === "breakpoint" && run.ran || run.next || stages[0].nameOf(entryRoot()));
+    if (at >= 0) select(at); else askValue(state.at);
+    drawLive();
+    say([run.stop, run.devices > 1 ? `device ${run.device} of ${run.devices}` : "", `${run.place}`].filter(Boolean).join(" · "));
+  } catch (error) { say(error.message); }
+  asking = false;
+  $("live").removeAttribute("aria-busy");
+}
+async function askValue(i) {
+  const note = text => { ((D.notes ||= {})[0] ||= {})[i] = [["value", text]]; if (state.at === i) drawDetails(); };
+  try { note((await ask({ do: "value", name: stages[0].nameOf(i) })).value); } catch (error) { note(error.message); }
+}
+function drawLive() {
+  const own = run.breakpoints.find(([, text]) => state.at >= 0 && text === now().nameOf(state.at));
+  const condition = el("input", { id: "condition", placeholder: "nan, inf, opcode:dot, iteration:while.3:5", "aria-label": "Condition to stop at" });
+  const add = () => { if (condition.value.trim()) change({ do: "break", at: condition.value.trim() }); };
+  condition.addEventListener("keydown", event => { if (event.key === "Enter") add(); });
+  const button = (text, click, title) => el("button", { type: "button", click, title }, text);
+  $("live").hidden = false;
+  $("live").replaceChildren(...MOVES.map(([what, text, key]) => { const b = button(text, () => change({ do: what }), `key ${key}`); b.id = "do-" + what; return b; }),
+    el("span", { class: "dim", id: "time" }, `event ${run.time.toLocaleString()}`), condition, button("Stop there", add),
+    button(own ? "Do not stop here" : "Stop here", () => change(own ? { do: "remove", number: own[0] } : { do: "break", at: now().nameOf(state.at) }), "at the selected instruction"));
+  if (state.tab === "values") show("values");
+}
+function drawValues(panel) {
+  if (!run) return;
+  panel.append(...[el("pre", { class: "diffhead", id: "stack" }, run.stack), ...run.operands.map(([name, text]) => el("pre", { class: "diffhead operand", "data-name": name }, text)),
+    ...run.waiting.map(text => el("p", { class: "diffhead" }, text)),
+    run.devices > 1 ? el("p", { class: "diffhead" }, Array.from({ length: run.devices }, (_, d) => el("button", { type: "button", click: () => change({ do: "device", number: d }) }, `device ${d}`))) : null,
+    run.breakpoints.length ? table(["stops at", "hits", ""], run.breakpoints.map(([number, text, hits]) =>
+      [text, String(hits), el("button", { type: "button", click: () => change({ do: "remove", number }) }, "remove")])) : el("p", { class: "diffhead dim" }, "no breakpoints")].filter(Boolean));
+}
+if (D.live) {
+  KEYS.push(...MOVES.map(([, text, key]) => [key, text.toLowerCase()]));
+  addEventListener("keydown", event => {
+    const move = MOVES.find(([, , key]) => key === event.key);
+    if (move && !/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && !event.ctrlKey && !event.metaKey && !event.altKey) change({ do: move[0] });
+  });
+}
+
 addEventListener("hashchange", () => { if (!writing) start(); });
 addEventListener("resize", () => { if (stages.length) drawTree(); drawLines(); });
 
@@ -672,5 +733,6 @@ function start() {
   toStage(state.stage, state.at);
 }
 start();
+if (D.live) change({ do: "state" }).then(() => { document.documentElement.dataset.live = "yes"; });
 document.documentElement.dataset.ready = "yes";
 })();
