@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 from hlokit.hlo.computation import Computation
-from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.instruction import Extra, Instruction
 
 
 class Functions:
@@ -21,14 +21,16 @@ class Functions:
         if found is None:
             order = computation.post_order()
             places = {instruction: k for k, instruction in enumerate(order)}
-            form = tuple(
-                (i.op, i.shape, tuple(places[o] for o in i.operands), tuple(map(self.number, i.called)), _config(i))
-                for i in order
-            )
-            form = (*form, places[computation.root])
-            found = self._numbers[computation] = self._forms.setdefault(form, len(self._forms))
+            form: list[Hashable] = [computation.execution_thread, computation.backend_config, places[computation.root]]
+            for i in order:
+                operands = tuple(places[operand] for operand in i.operands)
+                extra = () if i.extra is None else _told(i.extra, places)
+                form.append((i.op, i.shape, operands, tuple(map(self.number, i.called)), extra))
+            found = self._numbers[computation] = self._forms.setdefault(tuple(form), len(self._forms))
         return found
 
 
-def _config(instruction: Instruction) -> str:
-    return instruction.extra.backend_config if instruction.extra is not None else ""
+def _told(extra: Extra, places: Mapping[Instruction, int]) -> Hashable:
+    """What an instruction carries besides that may matter."""
+    before = tuple(places[instruction] for instruction in extra.control_predecessors)
+    return before, extra.backend_config, extra.sharding, tuple(extra.frontend_attributes.items())

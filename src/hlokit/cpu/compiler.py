@@ -26,6 +26,7 @@ from hlokit.passes.simplify import Simplify
 from hlokit.types.literal import Literal
 
 EXACT: tuple[PassLike, ...] = (
+    "computation-deduplicator",
     "defuser",
     OpExpander(exact=True),
     "call-inliner",
@@ -36,8 +37,9 @@ EXACT: tuple[PassLike, ...] = (
 """The passes before lowering, in their order: those that keep every bit, which strict code has alone."""
 
 PIPELINE: tuple[PassLike, ...] = (
+    "computation-deduplicator",
     "op-expander",
-    *EXACT,
+    *EXACT[1:],
     "conv-canonicalization",
     "tree-reduction-rewriter",
     "reduce-window-rewriter",

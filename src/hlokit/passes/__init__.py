@@ -1,6 +1,7 @@
 """Passes: rewrite a module, keep its meaning. Importing this package registers all of them by name."""
 
 from hlokit.passes import call_inliner as call_inliner
+from hlokit.passes import computation_deduplicator as computation_deduplicator
 from hlokit.passes import conditional_simplifier as conditional_simplifier
 from hlokit.passes import constant_folding as constant_folding
 from hlokit.passes import conv_canonicalization as conv_canonicalization

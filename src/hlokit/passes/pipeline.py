@@ -230,9 +230,9 @@ DEFAULT = (
 )
 """The passes of `optimize` where none are named: they keep every bit.
 
-Not among them: "dynamic-padder", which changes what a program takes and gives; "op-expander", "conv-canonicalization",
-"tree-reduction-rewriter", "reduce-window-rewriter", "scatter-splitter", "while-loop-scalarizer" and "algsimp-fast",
-which round otherwise.
+Not among them: "dynamic-padder", which changes what a program takes and gives, and "computation-deduplicator"; nor
+"op-expander", "conv-canonicalization", "tree-reduction-rewriter", "reduce-window-rewriter", "scatter-splitter",
+"while-loop-scalarizer" and "algsimp-fast", which round otherwise.
 """
 
 
