@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hlokit.debugger.debugger import Debugger
     from hlokit.devices.mpi.world import World
     from hlokit.judge.compare.comparing import Comparison
+    from hlokit.judge.conform.conforming import Conformance
     from hlokit.judge.diff.differences import ModuleDiff
     from hlokit.judge.engines.engine import Engine
     from hlokit.judge.fuzz.campaign import Campaign
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "compare_engines",
     "compile",
+    "conform",
     "debug",
     "diff",
     "evaluate",
@@ -467,6 +469,53 @@ def fuzz(
         count, engines, seed=seed, options=options, modules=modules, folder=where, seconds=seconds,
         reduce_seconds=reduce_seconds,
     )  # fmt: skip
+
+
+@public
+@with_stack
+def conform(
+    engine: str | Engine = "compiled",
+    *,
+    rules: Sequence[str] | None = None,
+    seconds: float = 60.0,
+    memory: int = 0,
+) -> Conformance:
+    """Runs the conformance suite on an engine: recorded programs with the values that the rules of the language give.
+
+    Each case names the rules that a wrong value would break. It passes if the engine's result has the recorded bits, or
+    no others than rounding or a rule allows, as `hk.compare_engines` judges.
+
+    Parameters
+    ----------
+    engine : str or Engine, optional
+        As of `hk.compare_engines`.
+    rules : sequence of str, optional
+        Labels of rules, or what labels begin with ("REDUCE"): the cases of these alone.
+    seconds : float, optional
+        The time that a case may take.
+    memory : int, optional
+        Bytes of address space that the engine's process may take; 0: as much as it wants.
+
+    Returns
+    -------
+    Conformance
+        `by_rule`, the results of each rule's cases; `counts(label)`; `is_conforming`; `to_html()`, `to_junit()`,
+        `to_json()`.
+
+    Raises
+    ------
+    ArgumentError
+        An engine or a rule does not exist, or the suite has no case of the rules.
+
+    Examples
+    --------
+    >>> report = hk.conform("strict", rules=["CLAMP-7"])
+    >>> report.counts("CLAMP-7")["failed"]
+    0
+    """
+    from hlokit.judge.conform.conforming import conform
+
+    return conform(engine, rules=rules, seconds=seconds, memory=memory)
 
 
 @public

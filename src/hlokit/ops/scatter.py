@@ -122,7 +122,7 @@ class Scatter(Op, name="scatter"):
         results = [array.copy() for array in given]
         indices = valid_part(operands[n])
         updates = in_reducer_types([valid_part(update) for update in operands[n + 1 :]], to_apply)
-        targets, applied = self._targets(bounds, indices, updates[0].shape)
+        targets, applied = self.targets(bounds, indices, updates[0].shape)
         flat = [result.reshape(-1) for result in results]
         combine(flat, targets, [update[applied] for update in updates], to_apply)
         declared = as_declared(results[0] if n == 1 else tuple(results), shape)
@@ -130,7 +130,7 @@ class Scatter(Op, name="scatter"):
         values = [_like(operand, result) for operand, result in zip(operands, results, strict=False)]
         return values[0] if n == 1 else tuple(values)
 
-    def _targets(self, bounds: tuple[int, ...], indices: Array, sizes: tuple[int, ...]) -> tuple[Array, Array]:
+    def targets(self, bounds: tuple[int, ...], indices: Array, sizes: tuple[int, ...]) -> tuple[Array, Array]:
         """The flat operand index of every update element that is applied, and the mask of those, in row-major order."""
         vectors = index_vectors(indices, self.index_vector_dim)
         counts = vectors.shape[:-1]

@@ -214,10 +214,10 @@ class SelectAndScatter(Op, name="select-and-scatter"):
         return moved(operands, result) + picked + scatter.times(source)
 
     def reference(self, operand: Array, source: Array, init: Array, select: Function, scatter: Function) -> Array:
-        targets, source = cut_to_least((_picked(operand, self.window, select), source))
+        targets, source = cut_to_least((picked(operand, self.window, select), source))
         output: Array = np.full(operand.size, init, init.dtype)
         is_picked = targets >= 0
-        _scatter_in_rounds(output, targets[is_picked], source[is_picked], scatter)
+        scatter_in_rounds(output, targets[is_picked], source[is_picked], scatter)
         return output.reshape(operand.shape)
 
     def expand(self, graph: Graph, operand: Node, source: Node, init: Node, select: Called, scatter: Called) -> Node:
@@ -270,7 +270,7 @@ class SelectAndScatter(Op, name="select-and-scatter"):
         return write.part(found, 1)
 
 
-def _picked(operand: Array, window: Window, select: Function) -> Array:
+def picked(operand: Array, window: Window, select: Function) -> Array:
     """The flat index of the element that each window position picks; -1 where it meets none."""
     shape = tuple(output_sizes(operand.shape, window))
     flat_index: Array = np.reshape(np.arange(operand.size), operand.shape)
@@ -284,7 +284,7 @@ def _picked(operand: Array, window: Window, select: Function) -> Array:
     return targets
 
 
-def _scatter_in_rounds(output: Array, targets: Array, source: Array, scatter: Function) -> None:
+def scatter_in_rounds(output: Array, targets: Array, source: Array, scatter: Function) -> None:
     """output[t] = scatter(output[t], s) in order: round r takes the r-th update of every target at once."""
     order = stable_order(targets)
     targets, source = targets[order], source[order]

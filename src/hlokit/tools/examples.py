@@ -27,6 +27,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hlokit fuzz --engines jaxlib --count 500 --ops dot,add,reduce --types f32,bf16 --folder found",
         "hlokit fuzz --rerun --folder found",
     ),
+    "conform": (
+        "hlokit conform --engine jaxlib --rules REDUCE,DOTG --html report.html --junit report.xml",
+        "hlokit conform --engine-cmd 'simulator {hlo} {inputs} {outputs}'",
+    ),
     "cost": ("hlokit cost model.hlo --sort bytes --top 5",),
     "bench": ("hlokit bench model.hlo --repeat 100 --jaxlib",),
     "debug": (

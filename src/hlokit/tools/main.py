@@ -17,6 +17,7 @@ from hlokit.tools.cache import cache
 from hlokit.tools.check import check
 from hlokit.tools.compare import compare
 from hlokit.tools.compile import compile
+from hlokit.tools.conform import conform
 from hlokit.tools.convert import convert
 from hlokit.tools.cost import cost
 from hlokit.tools.debug import debug
@@ -85,8 +86,8 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
 
 
 for _command in (
-    run, check, convert, opt, diff, view, compare, reduce, extract, fuzz, cost, bench, debug, compile, partition,
-    simulate, ops, explain, completion,
+    run, check, convert, opt, diff, view, compare, reduce, extract, fuzz, conform, cost, bench, debug, compile,
+    partition, simulate, ops, explain, completion,
 ):  # fmt: skip
     app.command(_command, help_epilogue=epilogue(_command.__name__))
 app.command(print_module, name="print", help_epilogue=epilogue("print"))

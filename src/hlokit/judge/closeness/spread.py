@@ -2,13 +2,15 @@
 
 How much rounding matters is found by the reference itself: it runs a few times, each instruction's result off by a
 random part of what its op may be off, and what then varies may vary in an engine too, a few times as much. An element
-that is no number in one of these runs, or an integer that changes, is not compared.
+that is no number in one of these runs, or an integer that changes, is not compared. What a rule leaves open (`open`) is
+found in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +23,10 @@ from hlokit.interpreter import evaluate as interpreter
 from hlokit.interpreter.callee import Callee
 from hlokit.interpreter.order import evaluation_order
 from hlokit.interpreter.process import Process
-from hlokit.judge.closeness.bounds import allowed
+from hlokit.judge.closeness.bounds import allowed, computed_by
 from hlokit.judge.closeness.equality import bits, differs, info_of, is_array, is_floating, is_nan, leaves, place
-from hlokit.ops.structure import Parameter
+from hlokit.judge.closeness.open import OPEN, Site, other_value
+from hlokit.ops.structure import GetTupleElement, Parameter
 from hlokit.types import dtype as dtypes
 
 _NAN_SIGNS = (1.0, -1.0, 0.0, 0.0)
@@ -53,14 +56,80 @@ def hangs_on_signs(ours: Any, theirs: Any, module: HloModule, inputs: Sequence[A
     return True
 
 
-def near(ours: Any, theirs: Any, module: HloModule, inputs: Sequence[Any], seed: int) -> str | None:
-    """The place where a result is further from the reference's than rounding may bring it, or None."""
-    runs = [leaves(_perturbed(module, inputs, seed * _RUNS + k, nan)) for k, nan in enumerate(_NAN_SIGNS)]
-    loose = _may_overflow(module, inputs)
+def near(
+    ours: Any,
+    theirs: Any,
+    module: HloModule,
+    inputs: Sequence[Any],
+    seed: int,
+    rules: Sequence[str] = (),
+    *,
+    overflows: bool = True,
+) -> str | None:
+    """The place where a result is further from the reference's than rounding may bring it, or None.
+
+    rules       labels of rules that leave values open (`open.OPEN`): the result may vary as they let it, too
+    overflows   what is no number is not compared where an op may overflow on its way
+    """
+    runs = [leaves(_perturbed(module, inputs, seed * _RUNS + k, nan, 1.0, rules)) for k, nan in enumerate(_NAN_SIGNS)]
+    meanings = [label for label in rules if OPEN[label].is_one_other]
+    if meanings:
+        theirs = _perturbed(module, inputs, 0, 0.0, 0.0, meanings)
+    loose = overflows and _may_overflow(module, inputs)
     if _beyond(ours, theirs, loose, runs) is None:
         return None
-    runs += [leaves(_perturbed(module, inputs, (seed, k), 0.0)) for k in range(_MORE_RUNS)]
+    runs += [leaves(_perturbed(module, inputs, (seed, k), 0.0, 1.0, rules)) for k in range(_MORE_RUNS)]
     return _beyond(ours, theirs, loose, runs)
+
+
+def rules_that_allow(ours: Any, theirs: Any, module: HloModule, inputs: Sequence[Any]) -> tuple[str, ...]:
+    """The rules that leave open where a result differs from the reference's: one if one is enough; none if all that
+    leave something open in this program do not tell the difference."""
+    noise = _Noise(np.random.default_rng(0), 1.0, 0.0, flushes=False, rules=tuple(OPEN))
+    with np.errstate(all="ignore"):
+        _Perturbed(noise).value_of(module.entry, inputs)
+    found = [label for label in OPEN if label in noise.met]
+    for label in found:
+        if near(ours, theirs, module, inputs, 0, (label,), overflows=False) is None:
+            return (label,)
+    return (
+        tuple(found) if len(found) > 1 and near(ours, theirs, module, inputs, 0, found, overflows=False) is None else ()
+    )
+
+
+def is_left_open(instruction: Instruction, operands: Sequence[Any], ours: Any, theirs: Any) -> bool:
+    """Whether an array of one instruction, or of an element of its tuple, may differ from the reference's by a rule.
+
+    operands   the values of the operands of the instruction that made it
+    """
+    source = computed_by(instruction)
+    path: list[int] = []
+    while instruction is not source:
+        assert isinstance(instruction.op, GetTupleElement)
+        path.append(instruction.op.index)
+        instruction = instruction.operands[0]
+
+    def run(noise: _Noise) -> list[Any]:
+        process = _Perturbed(noise)
+        value = interpreter.run_instruction(process, source, operands)
+        value = _off(noise.other(process, source, operands, value), source, operands, noise)
+        for index in reversed(path):
+            value = value[index]
+        return [value]
+
+    with np.errstate(all="ignore"):
+        probe = _Noise(np.random.default_rng(0), 1.0, 0.0, flushes=False, rules=tuple(OPEN))
+        run(probe)
+        for label in OPEN:
+            if label not in probe.met:
+                continue
+            one_other = OPEN[label].is_one_other
+            expected = run(replace(probe, rules=(label,))) if one_other else [ours]
+            seeds = range(_RUNS + _MORE_RUNS)
+            runs = [run(_Noise(np.random.default_rng(k), 0.0, 1.0, flushes=False, rules=(label,))) for k in seeds]
+            if _beyond((theirs,), expected, False, runs) is None:
+                return True
+    return False
 
 
 def _beyond(ours: Any, theirs: Any, loose: bool, runs: Sequence[Sequence[Any]]) -> str | None:
@@ -149,22 +218,44 @@ def _far(a: Any, b: Any, others: Sequence[Any], scale: Any, loose: bool) -> Any:
 
 
 def _perturbed(
-    module: HloModule, inputs: Sequence[Any], seed: int | tuple[int, int], nan_sign: float, rounding: float = 1.0
+    module: HloModule,
+    inputs: Sequence[Any],
+    seed: int | tuple[int, int],
+    nan_sign: float,
+    rounding: float = 1.0,
+    rules: Sequence[str] = (),
 ) -> Any:
     """The entry's value where every instruction's result is off by `rounding` times what its op may be off, in what it
-    calls too."""
+    calls too, and is another by the rules that leave it open."""
     with np.errstate(all="ignore"):
-        noise = _Noise(np.random.default_rng(seed), nan_sign, rounding, flushes=nan_sign > 0 and rounding > 0)
+        flushes = nan_sign > 0 and rounding > 0
+        noise = _Noise(np.random.default_rng(seed), nan_sign, rounding, flushes, tuple(rules))
         return _valid(_Perturbed(noise).value_of(module.entry, inputs))
 
 
-class _Noise(NamedTuple):
-    """The changes of a run. `flushes`: contractions take denormals for zeros."""
+@dataclass(frozen=True)
+class _Noise:
+    """The changes of a run. `flushes`: contractions take denormals for zeros. `rules`: those that leave values open,
+    `met`: those of them that did."""
 
     source: np.random.Generator
     nan_sign: float
     rounding: float
     flushes: bool
+    rules: tuple[str, ...] = ()
+    met: set[str] = field(default_factory=set[str])
+
+    def other(self, process: Process, instruction: Instruction, operands: Sequence[Any], value: Any) -> Any:
+        """The value of an instruction as the rules let it be."""
+        if not self.rules or not all(map(is_array, operands)):
+            return value
+        given = value
+        for label in self.rules:
+            found = other_value(label, Site(process, instruction, tuple(operands), given, self.source))
+            if found is not None:
+                self.met.add(label)
+                value = found if value is given else value  # one rule for an instruction: others would undo it
+        return value
 
     def nans(self, like: Any) -> Any:
         sign = self.nan_sign or _where(self.source.random(like.shape) < 0.5, -1.0, 1.0)
@@ -190,6 +281,7 @@ class _Perturbed(Process):
             if self.noise.flushes and _flushes(instruction):
                 operands = [_without_denormals(o) for o in operands]
             value = interpreter.run_instruction(self, instruction, operands)
+            value = self.noise.other(self, instruction, operands, value)
             values[instruction] = _off(value, instruction, operands, self.noise)
         return values[computation.root]
 
@@ -203,6 +295,7 @@ class _PerturbedCallee(Callee):
         assert isinstance(self.process, _Perturbed)
         value: Any = super().of_each(instruction, operands)
         value = value if is_sequence(value) else np.asarray(value)
+        value = self.process.noise.other(self.process, instruction, operands, value)
         return _off(value, instruction, operands, self.process.noise)
 
 

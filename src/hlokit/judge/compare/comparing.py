@@ -22,9 +22,9 @@ from hlokit.interpreter.arguments import arguments_of
 from hlokit.interpreter.process import Process
 from hlokit.judge.closeness.bounds import computed_by, difference
 from hlokit.judge.closeness.equality import differs, leaves
-from hlokit.judge.closeness.spread import near
+from hlokit.judge.closeness.spread import hangs_on_signs, is_left_open, near, rules_that_allow
 from hlokit.judge.engines.blame import Blame
-from hlokit.judge.engines.engine import Engine, engine_of
+from hlokit.judge.engines.engine import OWN, Engine, engine_of
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.judge.extract import extracted
 from hlokit.judge.reduce.case import Case
@@ -35,6 +35,9 @@ Verdict = Literal["equal", "allowed", "wrong", "undecided", "failed", "unsupport
 
 EXACT = ("passes", "strict")
 """Engines that promise the reference's bits."""
+NAN_BITS = "TYPE-13"
+"""The rule that leaves open the bits of a NaN, and so what is computed from them."""
+_ROUNDED = "no more than rounding may change it"
 _HIDDEN = ("parameter", "constant")
 _PLAIN = (*_HIDDEN, "tuple", "get-tuple-element")
 _RULES = 3
@@ -46,11 +49,12 @@ class Judgement:
     """The verdict on an engine's result, and the reasons.
 
     verdict      "equal": the reference's bits, NaNs' aside; "allowed": other bits, no further off than rounding may
-                 change them; "wrong"; "undecided": the whole is further off than rounding makes likely, and each
-                 instruction by itself is right; "failed": an error, a crash, or no result in time; "unsupported"
+                 change them, or where a rule leaves them open (`rules` has its label); "wrong"; "undecided": the whole
+                 is further off than rounding makes likely, and each instruction by itself is right; "failed": an
+                 error, a crash, or no result in time; "unsupported"
     message      where it differs, or what the engine said
     instruction  the first instruction whose value is wrong for the operands that it had there, or that fails by itself
-    rules        labels of the rules that say what its value is
+    rules        labels of the rules that say what its value is, or that leave it open
     guilty       the pass after which the result is another, of hlokit's engines
     kernel       the instructions that the first wrong kernel computes, of hlokit's machine code
     part         that kernel as a program, with its operands
@@ -146,6 +150,16 @@ def compare_engines(
     return Comparison(module, tuple(arguments), expected, tuple(judgements))
 
 
+def is_foreign(engine: Engine) -> bool:
+    """Whether an engine may do other than hlokit where the language leaves values open."""
+    return engine.name.partition("@")[0] not in OWN
+
+
+def judged(module: HloModule, arguments: Sequence[Any], expected: tuple[Any, ...], engine: Engine) -> Judgement:
+    """The verdict on an engine's result by what was recorded, without a search for the cause."""
+    return _Judge(module, arguments, expected, bisect=False).of(engine)
+
+
 class _Judge:
     def __init__(self, module: HloModule, arguments: Sequence[Any], expected: Any, bisect: bool) -> None:
         self.module, self.arguments, self.expected = module, arguments, expected
@@ -161,8 +175,11 @@ class _Judge:
         if found is None:
             return Judgement(engine.name, outcome, "equal")
         exact = engine.name.partition("@")[0] in EXACT
-        if not exact and self._is_near(outcome):
-            return Judgement(engine.name, outcome, "allowed", f"{found}: no more than rounding may change it")
+        if not exact:
+            why, labels = self._allowed(engine, outcome.leaves)
+            if why:
+                return Judgement(engine.name, outcome, "allowed", f"{found}: {why}", rules=labels)
+            found = near(outcome.leaves, tuple(leaves(self.expected)), self.module, self.arguments, 0) or found
         verdict: Verdict = "wrong" if exact else "undecided"
         return self._traced(engine, Judgement(engine.name, outcome, verdict, found))
 
@@ -188,11 +205,19 @@ class _Judge:
             return judgement
         return replace(judgement, instruction=str(computed_by(instruction)), rules=_rules_of(instruction))
 
-    def _is_near(self, outcome: Outcome) -> bool:
-        arrays = leaves(self.expected)
-        if [a.dtype for a in arrays] != [a.dtype for a in outcome.leaves]:
-            return False
-        return near(outcome.leaves, tuple(arrays), self.module, self.arguments, 0) is None
+    def _allowed(self, engine: Engine, ours: tuple[Any, ...]) -> tuple[str, tuple[str, ...]]:
+        """Why a result may differ from the reference's, "" if it may not, and the rules that leave it open."""
+        theirs = tuple(leaves(self.expected))
+        if [(a.dtype, a.shape) for a in theirs] != [(a.dtype, a.shape) for a in ours]:
+            return "", ()
+        if hangs_on_signs(ours, theirs, self.module, self.arguments, 0):
+            return f"left open by {NAN_BITS}", (NAN_BITS,)
+        if near(ours, theirs, self.module, self.arguments, 0, overflows=False) is None:
+            return _ROUNDED, ()
+        labels = rules_that_allow(ours, theirs, self.module, self.arguments) if is_foreign(engine) else ()
+        if labels:
+            return f"left open by {' and '.join(labels)}", labels
+        return (_ROUNDED, ()) if near(ours, theirs, self.module, self.arguments, 0) is None else ("", ())
 
     def _first_wrong(self, engine: Engine) -> tuple[Instruction | None, str]:
         """The first instruction of the entry whose value on the engine is not the reference's of the operands that the
@@ -213,8 +238,11 @@ class _Judge:
                 ours = values[instruction] = interpreter.run_instruction(process, instruction, operands)
                 if instruction in given:
                     made_by = computed_by(instruction)
-                    what = difference(instruction, ours, given[instruction], [values[o] for o in made_by.operands])
-                    if what is not None:
+                    operands_of = [values[o] for o in made_by.operands]
+                    what = difference(instruction, ours, given[instruction], operands_of)
+                    if what is not None and not (
+                        is_foreign(engine) and is_left_open(instruction, operands_of, ours, given[instruction])
+                    ):
                         return instruction, what
                     values[instruction] = given[instruction]
         return None, ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -25,6 +26,8 @@ from hlokit.text.parser import parse_hlo
 from hlokit.types.dtype import DTYPES
 
 _LOG = "campaign.jsonl"
+_INSTRUCTION = re.compile(r" = \(*(\w+)\[.*? ([a-z][a-z0-9-]*)\(")
+"""The first element type and the opcode of an instruction's line."""
 
 
 @dataclass
@@ -197,10 +200,10 @@ def cause_of(engine: str, judgement: Judgement) -> str:
     """The name of a finding's cause: the pass, the opcode and types of the instruction, or the message."""
     if judgement.guilty:
         return f"{engine}: {judgement.verdict}: pass {judgement.guilty}"
-    instruction = judgement.instruction.partition(" = ")[2]
-    if instruction:
-        shape, _, rest = instruction.partition(" ")
-        return f"{engine}: {judgement.verdict}: {rest.partition('(')[0]} to {shape.partition('[')[0]}"
+    instruction = _INSTRUCTION.search(judgement.instruction)
+    if instruction is not None:
+        element, opcode = instruction.groups()
+        return f"{engine}: {judgement.verdict}: {opcode} to {element}"
     return f"{engine}: {judgement.verdict}: {kind_of(judgement.message)}"
 
 

@@ -1,0 +1,81 @@
+"""The cases of the conformance suite: data of the package, `cases.jsonl.gz`.
+
+Each line is a case as JSON: id, rules, hlo (HLO text), in and out (the arrays of the arguments and of the result in
+order, their elements as little-endian row-major bytes in base64; types narrower than a byte take one each).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from hlokit.hlo.module import HloModule
+from hlokit.text.parser import parse_hlo
+from hlokit.types.shape import Shape
+
+_FILE = "cases.jsonl.gz"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program, its arguments and the arrays of its result.
+
+    name    where the case is from: the test, or the recorded case of XLA's
+    rules   labels of the rules that a wrong value would break
+    text    the program as HLO text
+    """
+
+    name: str
+    rules: tuple[str, ...]
+    text: str
+    given: tuple[bytes, ...]
+    results: tuple[bytes, ...]
+
+    @cached_property
+    def module(self) -> HloModule:
+        return parse_hlo(self.text)
+
+    @property
+    def arguments(self) -> list[Any]:
+        return [_array(d, p.shape) for d, p in zip(self.given, self.module.entry.parameters, strict=True)]
+
+    @property
+    def expected(self) -> tuple[Any, ...]:
+        """The arrays of the result."""
+        return tuple(map(_array, self.results, self.module.entry.root.shape.leaves()))
+
+    def to_json(self) -> str:
+        record = {"id": self.name, "rules": self.rules, "hlo": self.text}
+        arrays = {"in": self.given, "out": self.results}
+        return json.dumps(record | {key: [b64encode(d).decode("ascii") for d in part] for key, part in arrays.items()})
+
+
+def recorded(
+    name: str, rules: Iterable[str], module: HloModule, arguments: Sequence[Any], results: Sequence[Any]
+) -> Case:
+    """A case of arrays."""
+    given, expected = (tuple([np.ascontiguousarray(a).tobytes() for a in part]) for part in (arguments, results))
+    return Case(name, tuple(rules), module.to_text(), given, expected)
+
+
+def cases() -> list[Case]:
+    """All cases, in the order of the file."""
+    content = gzip.decompress((files("hlokit.judge.conform") / _FILE).read_bytes()).decode("utf-8")
+    return [_case(json.loads(line)) for line in content.splitlines()]
+
+
+def _case(record: dict[str, Any]) -> Case:
+    given, results = (tuple([b64decode(d) for d in record[key]]) for key in ("in", "out"))
+    return Case(record["id"], tuple(record["rules"]), record["hlo"], given, results)
+
+
+def _array(data: bytes, shape: Shape) -> np.ndarray[Any, Any]:
+    return np.frombuffer(data, shape.dtype.numpy).reshape(shape.dimensions)

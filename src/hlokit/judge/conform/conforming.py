@@ -1,0 +1,144 @@
+"""Running the conformance suite on an engine, and what came of it, rule by rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hlokit.errors import ArgumentError
+from hlokit.judge.compare.comparing import Judgement, judged
+from hlokit.judge.conform.cases import Case, cases
+from hlokit.judge.engines.engine import Engine, engine_of
+from hlokit.rules import Rule, rules, selected
+
+Status = Literal["passed", "failed", "not supported"]
+STATUSES: tuple[Status, ...] = ("passed", "failed", "not supported")
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """What came of a case: "equal" and "allowed" are passed, "unsupported" is not supported, all else has failed."""
+
+    case: Case
+    judgement: Judgement
+
+    @property
+    def status(self) -> Status:
+        if self.judgement.verdict == "unsupported":
+            return "not supported"
+        return "failed" if self.judgement.is_finding else "passed"
+
+
+@dataclass(frozen=True)
+class Conformance:
+    """The result of `hk.conform`.
+
+    engine    its name
+    results   one for each case, in the suite's order
+    chosen    the rules that were asked for, of which the suite may have no case
+    """
+
+    engine: str
+    results: tuple[CaseResult, ...]
+    chosen: tuple[Rule, ...]
+
+    @property
+    def is_conforming(self) -> bool:
+        """No case has failed."""
+        return all(result.status != "failed" for result in self.results)
+
+    @property
+    def by_rule(self) -> dict[str, tuple[CaseResult, ...]]:
+        """The results of each rule's cases, by label, in the order of the rule book."""
+        found: dict[str, list[CaseResult]] = {rule.label: [] for rule in self.chosen}
+        for result in self.results:
+            for label in result.case.rules:
+                if label in found:
+                    found[label].append(result)
+        return {label: tuple(results) for label, results in found.items() if results}
+
+    def counts(self, label: str | None = None) -> dict[Status, int]:
+        """How many cases, of a rule or of all, have each status."""
+        results = self.results if label is None else self.by_rule.get(label, ())
+        return {status: sum(r.status == status for r in results) for status in STATUSES}
+
+    def __str__(self) -> str:
+        lines = [f"{self.engine}: {_words(self.counts())}, of {len(self.results)} cases of {len(self.by_rule)} rules"]
+        for label, results in self.by_rule.items():
+            lines.append(f"{label:12} {_words(self.counts(label))}")
+            lines += [f"  {r.case.name}: {_first_line(r.judgement)}" for r in results if r.status == "failed"]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The results as values that `json.dumps` takes."""
+        return {
+            "engine": self.engine,
+            "rules": {label: self.counts(label) for label in self.by_rule},
+            "cases": [
+                {
+                    "case": r.case.name, "rules": list(r.case.rules), "status": r.status,
+                    "verdict": r.judgement.verdict, "message": r.judgement.message,
+                }
+                for r in self.results
+            ],
+        }  # fmt: skip
+
+    def to_html(self) -> str:
+        """The report as a page: a table of the rules, and what failed."""
+        from hlokit.judge.conform.page import page_of
+
+        return page_of(self)
+
+    def to_junit(self) -> str:
+        """The report as JUnit's XML: a test suite for each rule, a test case for each of its cases."""
+        from hlokit.judge.conform.junit import junit_of
+
+        return junit_of(self)
+
+
+def conform(
+    engine: str | Engine,
+    *,
+    rules: Sequence[str] | None = None,
+    seconds: float = 60.0,
+    memory: int = 0,
+    on_result: Callable[[CaseResult], None] | None = None,
+) -> Conformance:
+    """Runs the conformance suite on an engine: see `hk.conform`."""
+    if seconds <= 0 or memory < 0:
+        raise ArgumentError("conform: seconds takes numbers above 0, memory bytes of at least 0")
+    chosen = _chosen(rules)
+    labels = {rule.label for rule in chosen}
+    wanted = [case for case in cases() if labels & {*case.rules}]
+    if not wanted:
+        raise ArgumentError(f"conform: the suite has no case of {', '.join(rules or ())}")
+    opened = engine if isinstance(engine, Engine) else engine_of(engine, seconds, memory)
+    results: list[CaseResult] = []
+    try:
+        for case in wanted:
+            results.append(CaseResult(case, judged(case.module, case.arguments, case.expected, opened)))
+            if on_result is not None:
+                on_result(results[-1])
+    finally:
+        if opened is not engine:
+            opened.close()
+    return Conformance(opened.name, tuple(results), chosen)
+
+
+def _chosen(given: Sequence[str] | None) -> tuple[Rule, ...]:
+    """The rules of labels and prefixes; ArgumentError names one that is not there."""
+    if given is None:
+        return tuple(rules().values())
+    for name in given:
+        if not selected(name):
+            raise ArgumentError(f"conform: there is no rule {name!r}, and no rules {name}-1, {name}-2, ...")
+    return tuple(selected(" ".join(given)))
+
+
+def _words(counts: dict[Status, int]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "no cases"
+
+
+def _first_line(judgement: Judgement) -> str:
+    return f"{judgement.verdict}: {judgement.message}".partition("\n")[0][:300]

@@ -1,0 +1,66 @@
+"""hlokit conform: the conformance suite on an engine."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+
+from hlokit.errors import ArgumentError
+from hlokit.judge.conform.conforming import conform as run_suite
+from hlokit.judge.engines.engine import CommandEngine, engine_of
+from hlokit.tools.status import DONE, FOUND
+
+
+def conform(
+    *,
+    engine: str | None = None,
+    engine_cmd: str | None = None,
+    rules: str | None = None,
+    html: Path | None = None,
+    junit: Path | None = None,
+    json: bool = False,
+    timeout: float = 60.0,
+    memory: int = 0,
+) -> int:
+    """Runs the conformance suite on an engine: recorded programs with the values that the rules of the language give.
+
+    Says for each rule how many of its cases passed, failed and are not supported. A result passes if it has the
+    recorded bits, or no others than rounding or a rule allows. Exit status 1 if a case failed.
+
+    Parameters
+    ----------
+    engine:
+        as `hlokit compare` names it: compiled (the default), strict, passes, jaxlib, jaxlib@PYTHON, pjrt/NAME, ...
+    engine_cmd:
+        in place of an engine, a command that is run for each case, without a shell: {hlo} in it is the name of the
+        program (a HloProto), {inputs} of an .npz with in0, in1, ..., {outputs} of the .npz that it is to write, with
+        out0, ...
+    rules:
+        labels of rules, or what labels begin with, with commas between them; all without it.
+    html:
+        a file for the report as a page.
+    junit:
+        a file for the report as JUnit's XML.
+    json:
+        print JSON.
+    timeout:
+        seconds that a case may take.
+    memory:
+        megabytes of address space that the engine may take; 0: as much as it wants.
+    """
+    if engine is not None and engine_cmd is not None:
+        raise ArgumentError("conform: --engine and --engine-cmd: expected one of them")
+    if timeout <= 0 or memory < 0:
+        raise ArgumentError("conform: --timeout takes seconds above 0, --memory megabytes of at least 0")
+    chosen = None if rules is None else [name.strip() for name in rules.split(",") if name.strip()]
+    opened = engine_of(engine or "compiled", timeout, memory << 20) if engine_cmd is None else CommandEngine(
+        engine_cmd, timeout
+    )  # fmt: skip
+    with opened:
+        report = run_suite(opened, rules=chosen)
+    if html is not None:
+        html.write_text(report.to_html(), encoding="utf-8")
+    if junit is not None:
+        junit.write_text(report.to_junit(), encoding="utf-8")
+    print(json_module.dumps(report.to_json(), indent=2) if json else report)
+    return DONE if report.is_conforming else FOUND

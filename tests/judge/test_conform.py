@@ -1,0 +1,115 @@
+"""`hk.conform` and `hlokit conform`: the suite's cases, and reports on right and wrong engines."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from hlokit.files.arrays import leaves_of
+from hlokit.judge.closeness.equality import differs
+from hlokit.judge.closeness.spread import near
+from hlokit.judge.conform.cases import Case, cases
+from hlokit.judge.engines.engine import CommandEngine, Engine
+from hlokit.judge.engines.outcome import Outcome
+from hlokit.rules import rules
+from tests.judge.test_compare import tool
+from tests.judge.test_fuzz import run
+
+
+def test_the_cases_are_what_the_reference_gives() -> None:
+    suite = cases()
+    assert len(suite) > 1000
+    assert len({label for case in suite for label in case.rules}) > 200
+    check(suite[::8])
+
+
+@pytest.mark.slow
+def test_all_cases_are_what_the_reference_gives() -> None:
+    check(cases())
+
+
+def check(some: list[Case]) -> None:
+    for case in some:
+        assert all(label in rules() for label in case.rules), case.name
+        assert str(hk.parse(case.text)) == case.text
+        found = tuple(map(np.asarray, leaves_of(hk.evaluate(case.module, *case.arguments))))
+        if differs(found, case.expected):  # recorded of XLA, which rounds otherwise
+            assert near(case.expected, found, case.module, case.arguments, 0) is None, case.name
+
+
+def test_a_right_engine_conforms() -> None:
+    report = hk.conform("strict", rules=["CLAMP", "DOTG-11", "RWIN-5"])
+    assert report.is_conforming
+    assert {label.rpartition("-")[0] for label in report.by_rule} == {"CLAMP", "DOTG", "RWIN"}
+    assert report.counts()["failed"] == 0 < report.counts()["passed"]
+    assert all(r.status == "passed" for r in report.by_rule["RWIN-5"])
+
+
+def test_a_wrong_engine_fails_the_rules_that_it_breaks(tmp_path: Path) -> None:
+    page, junit = tmp_path / "report.html", tmp_path / "report.xml"
+    with CommandEngine(tool(tmp_path, "clamp", "true(self, *a, **k) + a[1].dtype.type(1)")) as engine:
+        report = hk.conform(engine, rules=["CLAMP-7", "SEL-10"])
+    assert not report.is_conforming
+    assert report.counts("CLAMP-7")["failed"] == len(report.by_rule["CLAMP-7"]) > 0
+    page.write_text(report.to_html())
+    assert '<tr id="CLAMP-7" class="failed">' in page.read_text()
+    junit.write_text(report.to_junit())
+    suites = {suite.get("name"): suite for suite in ElementTree.parse(junit).getroot()}
+    suite = suites["CLAMP-7"]
+    assert suite.get("failures") == suite.get("tests") == str(len(report.by_rule["CLAMP-7"]))
+    failure = suite.find("testcase/failure")
+    assert failure is not None and "CLAMP-7: " in str(failure.text) and "ENTRY" in str(failure.text)
+    assert report.to_json()["rules"]["CLAMP-7"]["failed"] > 0
+
+
+class Lacking(Engine):
+    """An engine that has no clamp."""
+
+    def run(self, module: hk.HloModule, arguments: Sequence[object]) -> Outcome:
+        if any(i.opcode == "clamp" for i in module.instructions()):
+            return Outcome("unsupported", (), "clamp")
+        return Outcome("ok", tuple(map(np.asarray, leaves_of(hk.evaluate(module, *arguments)))))
+
+
+def test_what_an_engine_lacks_is_not_supported() -> None:
+    with Lacking("lacking") as engine:
+        report = hk.conform(engine, rules=["CLAMP-7", "RWIN-7"])
+    assert report.is_conforming
+    assert set(report.counts("CLAMP-7").items()) == {("passed", 0), ("failed", 0), ("not supported", 3)}
+    assert report.counts("RWIN-7")["passed"] > 0
+    skipped = ElementTree.fromstring(report.to_junit()).findall("testsuite[@name='CLAMP-7']/testcase/skipped")
+    assert len(skipped) == 3
+
+
+def test_the_command_writes_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, junit = tmp_path / "report.html", tmp_path / "report.xml"
+    words = ["conform", "--engine", "passes", "--rules", "CLAMP,RWIN-5", "--html", page, "--junit", junit]
+    assert run(*words) == 0
+    assert "passes: " in capsys.readouterr().out
+    assert page.read_text().startswith("<!doctype html>")
+    assert ElementTree.parse(junit).getroot().tag == "testsuites"
+    wrong = tool(tmp_path, "clamp", "true(self, *a, **k) + a[1].dtype.type(1)")
+    assert run("conform", "--engine-cmd", wrong, "--rules", "CLAMP-7", "--json") == 1
+    assert json.loads(capsys.readouterr().out)["rules"]["CLAMP-7"]["failed"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--engine", "nothing"], "there is no engine 'nothing'"),
+        (["--engine-cmd", "no-such-tool {hlo}"], "there is no command 'no-such-tool'"),
+        (["--engine", "strict", "--engine-cmd", "true"], "--engine and --engine-cmd: expected one of them"),
+        (["--rules", "NOPE-1"], "there is no rule 'NOPE-1'"),
+        (["--rules", "HMOD-1"], "the suite has no case of HMOD-1"),
+        (["--timeout", "0"], "--timeout takes seconds above 0"),
+    ],
+)
+def test_bad_input(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("conform", *words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
