@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from hlokit.hlo.computation import Computation
@@ -9,13 +11,16 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.ops.contraction import Dot
 from hlokit.ops.convolution import Convolution
-from hlokit.ops.movement import Pad, Transpose
+from hlokit.ops.elementwise import Add, Multiply
+from hlokit.ops.movement import Broadcast, Pad, Transpose
 from hlokit.ops.slicing import Slice
 from hlokit.ops.structure import Constant
 from hlokit.passes.pipeline import Pass
-from hlokit.passes.simplify.rules import is_plain, like, reshaped
+from hlokit.passes.simplify.rules import filled, is_plain, like, reshaped
 from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
 from hlokit.types.literal import Literal
+from hlokit.types.shape import Shape
 from hlokit.types.window import PaddingDimension, WindowDimension
 
 
@@ -23,7 +28,8 @@ class ConvCanonicalization(Pass):
     """A convolution without groups, each of whose window dimensions is of size 1 or as large as the input, is a dot.
 
     The products are the same, their sums may be taken in another order. What a window of size 1 meets in padding and in
-    the holes of a dilated input becomes a pad of the dot.
+    the holes of a dilated input becomes a pad of the dot. Where each group has one input feature, and all window
+    dimensions are of size 1, the convolution is a product of elements instead.
     """
 
     name = "conv-canonicalization"
@@ -33,9 +39,11 @@ class ConvCanonicalization(Pass):
         for computation in module.all_computations:
             for instruction in computation.post_order():
                 if isinstance(instruction.op, Convolution) and is_plain(instruction):
-                    dot = _as_dot(instruction, instruction.op, computation)
-                    if dot is not None:
-                        computation.replace(instruction, dot)
+                    made = _as_dot(instruction, instruction.op, computation)
+                    if made is None:
+                        made = _as_multiply(instruction, instruction.op, computation)
+                    if made is not None:
+                        computation.replace(instruction, made)
                         changed = True
             changed |= computation.remove_dead() > 0
         return changed
@@ -51,11 +59,7 @@ def _as_dot(conv: Instruction, op: Convolution, computation: Computation) -> Ins
     whole = [entry for entry in spatial if not _sees_one(entry[3])]
     if not all(_sees_all(d, lhs.shape.dimensions[i]) for i, _, _, d in whole) or not conv.shape.size:
         return None
-    ranges = [(0, n, 1) for n in lhs.shape.dimensions]
-    for i, _, _, d in single:
-        ranges[i] = (0, lhs.shape.dimensions[i], d.stride)
-    if any(stride != 1 for _, _, stride in ranges):
-        lhs = computation.add(Slice(tuple(ranges)), [lhs])
+    lhs = _seen(lhs, {i: d.stride for i, _, _, d in single}, computation)
     ones = [k for _, k, _, _ in single]
     kept = [d for d in range(rhs.shape.rank) if d not in ones]
     rhs = reshaped(rhs, [rhs.shape.dimensions[d] for d in kept])
@@ -64,21 +68,79 @@ def _as_dot(conv: Instruction, op: Convolution, computation: Computation) -> Ins
     right = (place[numbers.kernel_input_feature_dimension], *(place[k] for _, k, _, _ in whole))
     goes_to = {numbers.input_batch_dimension: numbers.output_batch_dimension, **{i: o for i, _, o, _ in single}}
     order = [goes_to[d] for d in range(lhs.shape.rank) if d not in left] + [numbers.output_feature_dimension]
-    padding = [PaddingDimension(0, 0)] * conv.shape.rank
+    padding = {o: _padding(d) for _, _, o, d in single}
     sizes = list(conv.shape.dimensions)
-    for i, _, o, d in single:
-        padding[o] = PaddingDimension(d.padding_low, d.padding_high, d.base_dilation - 1)
+    for i, _, o, _ in single:
         sizes[o] = lhs.shape.dimensions[i]
     output = conv.shape.with_dimensions([sizes[o] for o in order])
     dot = computation.add(Dot((), left, (), right, op.operand_precision, None, output), [lhs, rhs])
     ascending = tuple(sorted(range(len(order)), key=order.__getitem__))
     if ascending != tuple(range(len(order))):
         dot = computation.add(Transpose(ascending), [dot])
-    made = reshaped(dot, sizes)
-    if any(p != PaddingDimension(0, 0) for p in padding):
-        zero = computation.add(Constant(Literal(conv.shape.dtype[()], np.zeros((), conv.shape.dtype.numpy))))
-        made = computation.add(Pad(tuple(padding)), [made, zero])
+    return _padded(conv, reshaped(dot, sizes), padding, computation)
+
+
+def _as_multiply(conv: Instruction, op: Convolution, computation: Computation) -> Instruction | None:
+    """The same products as a multiply, with 0 added as their sums have it; None if they are more than one a sum."""
+    (lhs, rhs), numbers, dtype = conv.operands, op.dim_labels, conv.shape.dtype
+    feature = numbers.input_feature_dimension
+    groups = lhs.shape.dimensions[feature]
+    if op.feature_group_count != groups or op.batch_group_count != 1 or not conv.shape.size:
+        return None
+    if not (lhs.shape.dtype is rhs.shape.dtype is dtype) or (dtype.is_floating and dtype.bits < 16):
+        return None
+    spatial = list(zip(numbers.lhs[2:], numbers.output[2:], op.window.dimensions, strict=True))
+    if not all(_sees_one(d) for _, _, d in spatial):
+        return None
+    lhs = _seen(lhs, {i: d.stride for i, _, d in spatial}, computation)
+    goes_to = {numbers.input_batch_dimension: numbers.output_batch_dimension, **{i: o for i, o, _ in spatial}}
+    made_at = numbers.output_feature_dimension
+    goes_to[feature] = made_at
+    sizes = list(conv.shape.dimensions)
+    for i, o, _ in spatial:
+        sizes[o] = lhs.shape.dimensions[i]
+    each = sizes[made_at] // groups
+    whole = conv.shape.with_dimensions([*sizes[:made_at], groups, each, *sizes[made_at + 1 :]])
+    places = tuple(goes_to[d] + (goes_to[d] > made_at) for d in range(lhs.shape.rank))
+    left = _spread(lhs, places, whole, computation)
+    right = _spread(reshaped(rhs, [groups, each]), (made_at, made_at + 1), whole, computation)
+    product = computation.add(Multiply(), [left, right])
+    total = computation.add(Add(), [product, filled(product, _zero(dtype, computation))])
+    return _padded(conv, reshaped(total, sizes), {o: _padding(d) for _, o, d in spatial}, computation)
+
+
+def _spread(operand: Instruction, places: Sequence[int], whole: Shape, computation: Computation) -> Instruction:
+    """The operand along these dimensions of a larger array, in any order."""
+    order = sorted(range(len(places)), key=places.__getitem__)
+    if order != list(range(len(places))):
+        operand = computation.add(Transpose(tuple(order)), [operand])
+    return computation.add(Broadcast(tuple(sorted(places)), whole), [operand])
+
+
+def _seen(lhs: Instruction, strides: Mapping[int, int], computation: Computation) -> Instruction:
+    """What windows of size 1 with these strides see of an input."""
+    if all(stride == 1 for stride in strides.values()):
+        return lhs
+    return computation.add(Slice(tuple((0, n, strides.get(k, 1)) for k, n in enumerate(lhs.shape.dimensions))), [lhs])
+
+
+def _padding(d: WindowDimension) -> PaddingDimension:
+    return PaddingDimension(d.padding_low, d.padding_high, d.base_dilation - 1)
+
+
+def _padded(
+    conv: Instruction, made: Instruction, padding: Mapping[int, PaddingDimension], computation: Computation
+) -> Instruction:
+    """A convolution's values, from those at its input's elements: zeros in the padding, in its layout."""
+    nothing = PaddingDimension(0, 0)
+    if any(p != nothing for p in padding.values()):
+        every = tuple(padding.get(o, nothing) for o in range(conv.shape.rank))
+        made = computation.add(Pad(every), [made, _zero(conv.shape.dtype, computation)])
     return made if made.shape is conv.shape or conv.shape.layout is None else like(conv, made.op, *made.operands)
+
+
+def _zero(dtype: DType, computation: Computation) -> Instruction:
+    return computation.add(Constant(Literal(dtype[()], np.zeros((), dtype.numpy))))
 
 
 def _sees_one(d: WindowDimension) -> bool:
