@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +203,44 @@ def test_broken_bytes_end_in_parse_errors() -> None:
     for nothing in (b"", b"\x00", b"hello"):
         with pytest.raises(hk.ParseError):
             module_from_proto(nothing)
+
+
+def _with_unread(module: hk.HloModule, name: str) -> tuple[bytes, str]:
+    """The module's proto with a field that is not read, and what the warning says of it."""
+    count = sum(1 for _ in module.instructions())
+    proto = message_class("Module").FromString(module_to_proto(module))
+    for computation in proto.computations:
+        for instruction in computation.instructions:
+            if name == "original_value":
+                instruction.MergeFromString(b"\xc2\x05\x02\x08\x01")  # field 88, a message with a field
+            elif name == "metadata" and instruction.HasField("sharding"):
+                instruction.sharding.MergeFromString(b"\x3a\x03\x12\x01x")
+    if name == "device_assignment":
+        proto.MergeFromString(b"\x7a\x02\x08\x01")
+    if name == "an empty message":
+        proto.MergeFromString(b"\xfa\x3f\x00")
+    said = {
+        "original_value": f"HloInstructionProto.original_value (in {count} messages)",
+        "metadata": "OpSharding.metadata",
+    }
+    return proto.SerializeToString(), said.get(name, "")
+
+
+@pytest.mark.parametrize("name", ["original_value", "metadata", "device_assignment", "an empty message", ""])
+def test_fields_that_are_not_read_are_named(name: str) -> None:
+    """But those that say nothing of the program."""
+    module = hk.parse(HANDMADE)
+    data, said = _with_unread(module, name)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        assert str(hk.parse(data)) == str(module)
+    assert [str(warning.message) for warning in found] == ([f"proto: m: not read: {said}"] if said else [])
+
+
+def test_a_choice_that_is_none_is_an_error() -> None:
+    text = "HloModule m\nENTRY e { x = f32[2] parameter(0) ROOT c = pred[2] compare(x, x), direction=EQ }"
+    proto = message_class("Module").FromString(module_to_proto(hk.parse(text)))
+    compare = next(i for i in proto.computations[0].instructions if i.opcode == "compare")
+    compare.comparison_type = "FLOATS"
+    with pytest.raises(hk.ParseError, match="c: proto: type is 'FLOATS'; expected one of"):
+        hk.parse(proto.SerializeToString())

@@ -381,3 +381,17 @@ def _excerpt(line: str, column: int) -> tuple[str, str]:
     start = max(0, min(column - 60, len(line) - 100))
     shown = line[start : start + 100].replace("\t", " ")
     return shown, " " * (column - 1 - start) + "^"
+
+
+class UnreadFieldsWarning(UserWarning):
+    """A proto has fields that hlokit does not read, so that the module lacks what they say.
+
+    They are those of newer protos, and a few that hlokit leaves out, such as the metadata of shardings; the warning
+    names them. To make it an error: `warnings.simplefilter("error", hk.UnreadFieldsWarning)`.
+
+        >>> import warnings
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("error", hk.UnreadFieldsWarning)
+        ...     print(hk.parse("HloModule m\\nENTRY e { ROOT x = f32[] parameter(0) }").name)
+        m
+    """

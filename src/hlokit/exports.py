@@ -12,6 +12,7 @@ from hlokit.errors import (
     ParseError,
     ShadowMismatch,
     ShapeError,
+    UnreadFieldsWarning,
     UnsupportedError,
     VerifyError,
 )
@@ -109,6 +110,7 @@ __all__ = [
     "Shape",
     "ShapeError",
     "Sharding",
+    "UnreadFieldsWarning",
     "UnsupportedError",
     "VerifyError",
     "Window",

@@ -83,11 +83,13 @@ def _read_choice(message: Any, attribute: Attribute, name: str) -> Any:
         value = name_of(attribute.proto, value)
     if attribute.kind is kinds.BOOL:
         return value == "true"
-    if value is None or value == "" or (attribute.kind.choices and value not in attribute.kind.choices):
-        if attribute.required:
-            raise ParseError(f"proto: {attribute.text} is missing or unknown: {value!r}")
-        return attribute.default
-    return value
+    choices = attribute.kind.choices
+    if value and (not choices or value in choices):
+        return value
+    # an enumeration's number that text has no word for, such as PADDING_INVALID, says nothing
+    if attribute.required or (value and attribute.proto not in ENUMS):
+        raise ParseError(f"proto: {attribute.text} is {value!r}; expected one of {', '.join(choices)}")
+    return attribute.default
 
 
 def _set(message: Any, name: str, value: Any) -> None:

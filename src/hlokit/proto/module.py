@@ -24,6 +24,7 @@ from hlokit.proto.shapes import (
     sharding_from_proto,
     sharding_to_proto,
 )
+from hlokit.proto.unread import warn_of_unread
 from hlokit.types.shape import ProgramShape
 
 _METADATA = tuple(Metadata.__slots__)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType, reportAttributeAccessIssue]
@@ -97,7 +98,8 @@ def module_from_proto(data: bytes) -> HloModule:
 
 def module_from_message(proto: Any, verify: bool = True) -> HloModule:
     """The module in an HloModuleProto; without `verify`, the ops' rules are not checked. Raises as `module_from_proto`
-    does."""
+    does; warns (UnreadFieldsWarning) of fields that are not read."""
+    warn_of_unread(proto)
     try:
         return _module_from_proto(proto, verify)
     except ParseError:

@@ -61,7 +61,7 @@ _MESSAGES: dict[str, str] = {
     "Statistic": "stat_name:string=1 stat_val:double=2",
     "StatisticsViz": "stat_index_to_visualize:int64=1 statistics:*Statistic=2",
     "OpSharding": """type:int32=1 tile_assignment_dimensions:*int64=3 tile_assignment_devices:*int64=4
-        tuple_shardings:*OpSharding=5 replicate_on_last_tile_dim:bool=6 metadata:*OpMetadata=7
+        tuple_shardings:*OpSharding=5 replicate_on_last_tile_dim:bool=6
         last_tile_dims:*int32=8 iota_reshape_dims:*int64=9 iota_transpose_perm:*int32=10 is_shard_group:bool=11
         shard_group_id:int64=12 shard_group_type:int32=13 named_sharding:NamedSharding=14""",
     "MeshAxis": "name:string=1 size:int64=2",
