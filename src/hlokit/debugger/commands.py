@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.debugger.conditions import KINDS, named
+from hlokit.debugger.conditions import named
 from hlokit.debugger.debugger import Debugger, Stop
 from hlokit.debugger.describe import (
     listing_text,
@@ -22,6 +22,7 @@ from hlokit.debugger.describe import (
     value_text,
     way_text,
 )
+from hlokit.debugger.numbers import KINDS
 from hlokit.debugger.saved import save
 from hlokit.debugger.way_back import way_back
 from hlokit.errors import ArgumentError

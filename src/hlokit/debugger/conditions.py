@@ -8,16 +8,16 @@ from pathlib import PurePath
 from types import CodeType
 from typing import Any, Protocol
 
-import ml_dtypes
 import numpy as np
 
 from hlokit.debugger.machine import Evaluated, Machine
+from hlokit.debugger.numbers import KINDS, count, leaves
+from hlokit.debugger.wide import BeyondUlps, Wide
 from hlokit.errors import ArgumentError
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.op import OPS
 from hlokit.hlo.sources import scope, source_lines
-from hlokit.hlo.values import is_ndarray, is_sequence, valid_part
 
 
 class Condition(Protocol):
@@ -154,48 +154,15 @@ class Satisfies(_Condition):
         return f"%{event.instruction.name}: {self.text}" if found else ""
 
 
-KINDS = {"nan": ("NaN", "NaNs"), "inf": ("infinity", "infinities"), "denormal": ("denormal", "denormals")}
-"""The words for one and for several."""
-
-
-def count(kind: str, array: Any) -> int:
-    """The number of NaNs, infinities or denormals among the elements."""
-    if not is_floating(array):
-        return 0
-    with np.errstate(all="ignore"):
-        if kind == "nan":
-            return int(np.count_nonzero(array != array))
-        if kind == "inf":
-            return int(np.count_nonzero(np.isinf(array)))
-        parts = [array.real, array.imag] if array.dtype.kind == "c" else [array]
-        finfo: Any = ml_dtypes.finfo
-        least: Any = finfo(parts[0].dtype).smallest_normal
-        return sum(int(np.count_nonzero((np.abs(p) < least) & (p != 0))) for p in parts)
-
-
-def is_floating(value: Any) -> bool:
-    """Whether it is an array of floats or complex numbers, of ml_dtypes' types too."""
-    if not is_ndarray(value):
-        return False
-    return value.dtype.kind in "fc" or (value.dtype.kind == "V" and "float" in value.dtype.name)
-
-
-def leaves(value: Any) -> list[Any]:
-    """The arrays of a value, of their run-time sizes, and None for each token."""
-    if is_sequence(value):
-        return [leaf for part in value for leaf in leaves(part)]
-    value = valid_part(value)
-    return [value if is_ndarray(value) else None]
-
-
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
+_NUMBER = re.compile(r"\d+(\.\d*)?(e\d{1,2})?")
 _ITERATION = re.compile(r"%?(?P<name>[^:]+):(?P<passes>\d+)")
 
 
 def condition(text: str, module: HloModule) -> Condition:
     """The condition that a text says.
 
-    `nan`, `inf`, `denormal`; `if EXPRESSION`; `opcode:dot`; `line:train.py:12`; `scope:layer/norm`;
+    `nan`, `inf`, `denormal`; `ulps:1000`; `if EXPRESSION`; `opcode:dot`; `line:train.py:12`; `scope:layer/norm`;
     `iteration:while.3:5`; else the name of an instruction. ArgumentError for what can never be.
     """
     text = text.strip()
@@ -207,6 +174,10 @@ def condition(text: str, module: HloModule) -> Condition:
             return Satisfies(text, compile(text.removeprefix("if ").strip(), "<condition>", "eval"))
         except (SyntaxError, ValueError) as error:
             raise ArgumentError(f"{text}: is not a Python expression: {error}") from None
+    if kind == "ulps":
+        if not _NUMBER.fullmatch(rest):
+            raise ArgumentError(f"{text}: is not ulps:NUMBER")
+        return BeyondUlps(text, float(rest), Wide(module))
     if kind == "opcode":
         if rest not in OPS:
             raise ArgumentError(f"{text}: {rest!r} is not an opcode")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.debugger.conditions import is_floating, leaves
+from hlokit.debugger.numbers import is_floating, leaves
 from hlokit.debugger.debugger import Debugger
 from hlokit.debugger.way_back import Crumb
 from hlokit.errors import ArgumentError

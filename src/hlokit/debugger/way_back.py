@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from hlokit.debugger.conditions import count
+from hlokit.debugger.numbers import count
 from hlokit.debugger.debugger import Debugger
 from hlokit.debugger.machine import Frame
 from hlokit.hlo.instruction import Instruction

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hlokit.debugger.conditions import KINDS, count, leaves
+from hlokit.debugger.numbers import KINDS, count, leaves
 from hlokit.debugger.debugger import Debugger
 from hlokit.debugger.describe import place_text, tree_text, way_text
 from hlokit.debugger.saved import save
