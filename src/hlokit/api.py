@@ -280,7 +280,7 @@ def diff(a: HloModule, b: HloModule, *, ignore: Collection[str] = ("names", "met
 @public
 @with_stack
 def debug(
-    module: HloModule,
+    module: HloModule | Executable,
     *args: Any,
     infeed: Any = (),
     seed: int = 0,
@@ -296,8 +296,10 @@ def debug(
 
     Parameters
     ----------
-    module : HloModule
-        The program.
+    module : HloModule or Executable
+        The program. A compiled one is run with each kernel compared with the reference (as `shadow=True` does); the
+        debugger then stands before the instruction of the program as it was given whose machine code is wrong, and
+        `parting` says what was found.
     args : array_like
         One for each parameter, as `hk.evaluate` takes them; for several devices one list for each.
     infeed : iterable, optional
@@ -322,7 +324,7 @@ def debug(
     ArgumentError
         Arguments do not fit.
     UnsupportedError
-        The module cannot be run as it is.
+        The module cannot be run as it is; a compiled program of several devices, or with dynamic dimensions.
 
     Examples
     --------
@@ -333,6 +335,12 @@ def debug(
     >>> d.back().kind, d.operands("z")
     ('step', [(<y: f32[2] log>, array([-0.6931472,  0.       ], dtype=float32))])
     """
+    if not isinstance(module, HloModule):
+        from hlokit.debugger.compiled import debug_compiled
+
+        if infeed or from_host or replicas is not None or partitions is not None:
+            raise ArgumentError("debug: infeed, from_host, replicas and partitions are for modules")
+        return debug_compiled(module, args, seed=seed, memory_limit=memory_limit)
     from hlokit.debugger.debugger import Debugger
 
     return Debugger(

@@ -318,6 +318,7 @@ class ShadowMismatch(HlokitError):
     index          the index of the first element that differs; `found` and `expected` are its two values
     count          the number of elements that differ
     reproducer     the file with the HLO of these instructions; beside it, as .npz, operands and the kernel's results
+    run            how often the kernel had run before, since the program was compiled
 
         >>> print(hk.ShadowMismatch(["add.3"], "add.3", (0,), 1.5, 2.5, 1, "add.3.hlo"))
         add.3[0]: the kernel gave 1.5, the interpreter 2.5; 1 elements differ
@@ -334,8 +335,10 @@ class ShadowMismatch(HlokitError):
         expected: object,
         count: int,
         reproducer: object,
+        run: int = 0,
     ) -> None:
         super().__init__(instructions, result, index)
+        self.run = run
         self.instructions = list(instructions)
         self.result = result
         self.index = index

@@ -52,7 +52,7 @@ device [NUMBER]     choose a device; who waits for whom
 save FILE           the program, its arguments, and this place
 help, quit
 
-CONDITION: an instruction's name; nan, inf, denormal; opcode:dot; line:train.py:12; scope:layer/norm;
+CONDITION: an instruction's name; nan, inf, denormal; ulps:1000; opcode:dot; line:train.py:12; scope:layer/norm;
 iteration:while.3:5; if EXPRESSION of value, operands, name, opcode, shape, iteration, np"""
 
 

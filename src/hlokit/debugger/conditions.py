@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePath
 from types import CodeType
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 

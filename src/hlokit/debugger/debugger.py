@@ -23,6 +23,7 @@ from hlokit.interpreter.routes import Place, routes_of
 from hlokit.tracebacks import public
 
 if TYPE_CHECKING:
+    from hlokit.debugger.compiled import Parting
     from hlokit.debugger.serving import Served
 
 
@@ -73,6 +74,8 @@ class Debugger:
         The device that steps and questions are about.
     breakpoints : list of Breakpoint
         The conditions at which runs stop.
+    parting : Parting or None
+        Of a compiled program, where its machine code parts from the reference.
 
     Examples
     --------
@@ -110,6 +113,7 @@ class Debugger:
         self.counts = counts
         self.device = 0
         self.breakpoints: list[Breakpoint] = []
+        self.parting: Parting | None = None
         self._names = [str(place) for place in places]
         self._hub = Hub(self._names)
         self.arguments = [arguments_of(module, a) for a in given]
@@ -508,8 +512,9 @@ class Debugger:
         text : str
             The name of an instruction; `opcode:dot`; `line:train.py:12`; `scope:layer/norm`; `iteration:while.3:5`;
             `nan`, `inf` or `denormal`, after an instruction whose value has them and whose operands have none;
-            `if EXPRESSION`, after an instruction of which the Python expression is true, of `value`, `operands`,
-            `name`, `opcode`, `shape`, `iteration` and `np`.
+            `ulps:1000`, after one whose value is further from what the same run in f64 has than so many units in the
+            last place of its type, though no operand is; `if EXPRESSION`, after an instruction of which the Python
+            expression is true, of `value`, `operands`, `name`, `opcode`, `shape`, `iteration` and `np`.
 
         Returns
         -------

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.debugger.numbers import is_floating, leaves
 from hlokit.debugger.debugger import Debugger
+from hlokit.debugger.numbers import is_floating, leaves
 from hlokit.debugger.way_back import Crumb
 from hlokit.errors import ArgumentError
 from hlokit.hlo.computation import Computation

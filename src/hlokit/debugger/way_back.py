@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from hlokit.debugger.numbers import count
 from hlokit.debugger.debugger import Debugger
 from hlokit.debugger.machine import Frame
+from hlokit.debugger.numbers import count
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.values import is_sequence, valid_part
 from hlokit.ops.control_flow import Conditional, While

@@ -1,8 +1,8 @@
 """The same run in f64, to see how far rounding has brought a value from there.
 
-Beside each array of floats of the run a counterpart is kept, computed by the same instructions from the counterparts of
-the operands, in f64 (complex numbers: c128). Branches, trip counts and integers are the run's own. What has no meaning in
-another type (bits, random numbers, what other devices send) begins again from the run's values.
+Beside each array of floats of the run a counterpart is kept, computed by the same instructions from the counterparts
+of the operands, in f64 (complex numbers: c128). Branches, trip counts and integers are the run's own. What has no
+meaning in another type (bits, random numbers, what other devices send) begins again from the run's values.
 """
 
 from __future__ import annotations
@@ -49,12 +49,8 @@ class Wide:
         self._known: dict[int, _Counterpart] = {}
 
     def after(self, event: Evaluated) -> tuple[float, str]:
-        """Ulps of the first array of the value that are more than any operand's, and where; keeps the counterpart.
-
-        0 if the value is no nearer to or further from f64 than its operands are.
-        """
+        """How far the value is from f64, in ulps, and where; keeps the counterpart."""
         found = self._value(event)
-        before = max((self._ulps(part) for o in event.operands for part in leaves(o)), default=0.0)
         worst, where = 0.0, ""
         for part, wide in zip(leaves(event.value), leaves(found), strict=True):
             if part is None or not is_floating(part):
@@ -64,7 +60,7 @@ class Wide:
                 continue  # an array of an operand, passed on
             ulps, text = ulps_between(part, wide)
             self._keep(part, wide, ulps)
-            if ulps > max(worst, before):
+            if ulps > worst:
                 worst, where = ulps, text
         return worst, where
 
@@ -100,7 +96,8 @@ class Wide:
         if any(isinstance(o, Dynamic) for o in event.operands):
             return own
         try:
-            wide = run_instruction(self._process, self._instructions[instruction.name], [*map(self._of, event.operands)])
+            twin, operands = self._instructions[instruction.name], [*map(self._of, event.operands)]
+            wide = run_instruction(self._process, twin, operands)
         except (HlokitError, TypeError, ValueError):
             return own
         return wide if _fit(wide, event.value) else own

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,11 +88,13 @@ class _Shadow:
         if check is None:
             return
         if number % 2:
-            self._compare(check, table)
+            runs: Counter[int] = vars(self._local).setdefault("runs", Counter())
+            self._compare(check, table, runs[number])
+            runs[number] += 1
         else:
             self._local.saved = {k: _operand(check, k, table).copy() for k in check.saved}
 
-    def _compare(self, check: _Check, table: int) -> None:
+    def _compare(self, check: _Check, table: int, run: int) -> None:
         saved: dict[int, _Array] = self._local.saved
         operands = [
             saved[k]
@@ -112,7 +115,7 @@ class _Shadow:
                 path = _reproducer(check.portion, operands, found, self.directory)
                 name = check.portion.results[k].name
                 raise ShadowMismatch(
-                    check.portion.fused, name, index, f[index].item(), e[index].item(), int(which.sum()), path
+                    check.portion.fused, name, index, f[index].item(), e[index].item(), int(which.sum()), path, run
                 )
 
 

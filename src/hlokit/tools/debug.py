@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 
 from hlokit.debugger.commands import Session
+from hlokit.debugger.compiled import debug_compiled
 from hlokit.debugger.debugger import Debugger
 from hlokit.debugger.describe import place_text
 from hlokit.debugger.saved import is_session, restored
-from hlokit.errors import HlokitError
+from hlokit.errors import HlokitError, UnsupportedError
 from hlokit.interpreter.checks import device_counts
+from hlokit.runtime.compile import compile_module
 from hlokit.tools.files import content_of, loaded, snapshot_in
 from hlokit.tools.inputs import arguments_for
 from hlokit.tools.job import path_of
@@ -28,6 +30,7 @@ def debug(
     memory: int | None = None,
     command: list[str] | None = None,
     plain: bool = False,
+    compiled: bool = False,
     serve: bool = False,
     port: int = 0,
     allow_host: list[str] | None = None,
@@ -58,6 +61,9 @@ def debug(
         a command to begin with; may be given several times. An error of one ends the session, with status 2.
     plain:
         lines instead of a screen.
+    compiled:
+        compile the program, compare each kernel with the interpreter, and begin at the instruction whose machine code
+        is wrong.
     serve:
         a page to look at in a browser of this machine, at the address that is printed; Ctrl-C ends it.
     port:
@@ -65,7 +71,7 @@ def debug(
     allow_host:
         a name by which a proxy asks for the page; may be given several times.
     """
-    session = _session(file, input, random, seed, replicas, partitions, memory)
+    session = _session(file, input, random, seed, replicas, partitions, memory, compiled)
     lines = command or []
     if serve:
         return _serve(session, lines, port, allow_host or [])
@@ -97,6 +103,7 @@ def _session(
     replicas: int | None,
     partitions: int | None,
     memory: int | None,
+    compiled: bool,
 ) -> Session:
     content = content_of(file)
     if is_session(content):
@@ -118,6 +125,12 @@ def _session(
         else [arguments_for(module, None if input is None else path_of(input, d), random, d) for d in range(count)]
     )
     limit = None if memory is None else memory << 20
+    if compiled:
+        if count > 1:
+            raise UnsupportedError("debug --compiled: a program of several devices")
+        debugger = debug_compiled(compile_module(module), given[0], seed=seed, memory_limit=limit)
+        print(debugger.parting or f"{module.name}: the machine code of every kernel agrees with the interpreter")
+        return Session(debugger)
     arguments = given if count > 1 else given[0]
     return Session(Debugger(module, arguments, seed=seed, replicas=counts[0], partitions=counts[1], memory_limit=limit))
 

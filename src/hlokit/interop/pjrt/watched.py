@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hlokit.debugger.numbers import KINDS, count, leaves
 from hlokit.debugger.debugger import Debugger
 from hlokit.debugger.describe import place_text, tree_text, way_text
+from hlokit.debugger.numbers import KINDS, count, leaves
 from hlokit.debugger.saved import save
 from hlokit.debugger.way_back import way_back
 from hlokit.errors import EvaluationError, HlokitError, ShadowMismatch, UnsupportedError
