@@ -1,0 +1,251 @@
+"""Faults of XLA's as reports ready to file: python -m tests.judge.findings --newest PYTHON writes docs/findings.
+
+Each is a program of a few instructions that jaxlib 0.10.2's CPU client crashes on, refuses, or computes otherwise than the
+rules of the language say. A folder for each has program.hlo, arguments.npz and report.md; findings.json has the verdicts.
+`hlokit fuzz --rerun --folder docs/findings --engines jaxlib` runs them all again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hlokit as hk
+from hlokit.files.arrays import npz_of
+from hlokit.judge.compare.comparing import Comparison, Judgement, compare_engines, kind_of
+from hlokit.judge.compare.report import ARGUMENTS, PROGRAM, REPORT, markdown
+from hlokit.judge.engines.engine import Engine, engine_of
+from hlokit.rules import rules
+
+FOLDER = Path(__file__).parents[2] / "docs/findings"
+INF = float("inf")
+_SECONDS = 60.0
+_ADD = "f { a = TYPE[] parameter(0) b = TYPE[] parameter(1) ROOT c = TYPE[] add(a, b) }\n"
+_GE = "g { a = TYPE[] parameter(0) b = TYPE[] parameter(1) ROOT c = pred[] compare(a, b), direction=GE }\n"
+_ADD_TWO = (
+    "f { a = f32[] parameter(0) b = f16[] parameter(1) c = f32[] parameter(2) d = f16[] parameter(3) "
+    "s = f32[] add(a, c) t = f16[] add(b, d) ROOT r = (f32[], f16[]) tuple(s, t) }\n"
+)
+_PLACES = "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A program that shows a fault. `lines`: the instructions of its entry; `called`: the computations before it."""
+
+    name: str
+    title: str
+    rules: str
+    lines: str
+    arguments: list[Any] = field(default_factory=list[Any])
+    called: str = ""
+
+    @property
+    def module(self) -> hk.HloModule:
+        name = self.name.replace("-", "_")
+        return hk.parse(f"HloModule {name}\n{self.called}ENTRY e {{\n{self.lines}\n}}")
+
+    def given(self) -> list[Any]:
+        """The arguments as arrays."""
+        parameters = self.module.entry.parameters
+        return [np.asarray(a).astype(p.shape.dtype.numpy) for a, p in zip(self.arguments, parameters, strict=True)]
+
+
+def _unary(element: str, count: int, opcode: str, result: str = "") -> str:
+    return f"x = {element}[{count}] parameter(0)\nROOT r = {result or element}[{count}] {opcode}(x)"
+
+
+def _binary(element: str, count: int, opcode: str) -> str:
+    return (
+        f"x = {element}[{count}] parameter(0)\ny = {element}[{count}] parameter(1)\n"
+        f"ROOT r = {element}[{count}] {opcode}(x, y)"
+    )
+
+
+FINDINGS = (
+    Finding(
+        "convert_complex_to_pred", "convert of a complex array to pred ends the process", "CONV-TYPE-8 CONV-TYPE-9",
+        _unary("c64", 1, "convert", "pred"), [[1 + 1j]],
+    ),
+    Finding(
+        "select_and_scatter_of_scalars", "select-and-scatter of scalars ends the process", "SAS-6 SAS-7",
+        "x = s32[] parameter(0)\ns = s32[] parameter(1)\ni = s32[] parameter(2)\n"
+        "ROOT r = s32[] select-and-scatter(x, s, i), select=g, scatter=f", [1, 2, 3],
+        (_GE + _ADD).replace("TYPE", "s32"),
+    ),
+    Finding(
+        "rng_of_pred", "rng of pred ends the process", "RNG-4",
+        "a = pred[] constant(false)\nb = pred[] constant(true)\n"
+        "ROOT r = pred[4] rng(a, b), distribution=rng_uniform",
+    ),
+    Finding(
+        "rng_of_s8", "rng of s8 ends the process", "RNG-4",
+        "a = s8[] constant(0)\nb = s8[] constant(9)\nROOT r = s8[4] rng(a, b), distribution=rng_uniform",
+    ),
+    Finding(
+        "scatter_of_empty_index_vectors", "scatter with index vectors of size 0 fails in scatter_simplifier",
+        "SCATTER-16 SCATTER-18",
+        "x = u32[] parameter(0)\ni = s32[2,0] constant({{},{}})\nu = u32[2] parameter(1)\n"
+        "ROOT r = u32[] scatter(x, i, u), update_window_dims={}, inserted_window_dims={}, "
+        "scatter_dims_to_operand_dims={}, index_vector_dim=1, to_apply=f", [3, [2, 3]], _ADD.replace("TYPE", "u32"),
+    ),
+    Finding(
+        "reduce_of_two_float_types", "reduce of operands of two floating types is refused as mixed precision",
+        "REDUCE-1 REDUCE-3",
+        "x = f32[3] parameter(0)\ny = f16[3] parameter(1)\nz = f32[] constant(0)\nw = f16[] constant(0)\n"
+        "ROOT r = (f32[], f16[]) reduce(x, y, z, w), dimensions={0}, to_apply=f", [[1, 2, 3], [1, 2, 3]], _ADD_TWO,
+    ),
+    Finding(
+        "scatter_of_two_float_types", "scatter of operands of two floating types is refused as mixed precision",
+        "SCATTER-4",
+        "x = f32[3] parameter(0)\ny = f16[3] parameter(1)\ni = s32[1,1] constant({{1}})\nu = f32[1] parameter(2)\n"
+        f"v = f16[1] parameter(3)\nROOT r = (f32[3], f16[3]) scatter(x, y, i, u, v), {_PLACES}, to_apply=f",
+        [[1, 2, 3], [1, 2, 3], [5], [6]], _ADD_TWO,
+    ),
+    Finding(
+        "map_of_two_float_types", "map of operands of two floating types is refused as mixed precision", "MAP-4 MAP-7",
+        "x = f32[3] parameter(0)\ny = f16[3] parameter(1)\nROOT r = f32[3] map(x, y), dimensions={0}, to_apply=g",
+        [[3, 2, 1], [1, 2, 3]],
+        "g { a = f32[] parameter(0) k = f16[] parameter(1) c = f32[] convert(k) ROOT r = f32[] add(a, c) }\n",
+    ),
+    Finding(
+        "bitcast_to_another_rank", "bitcast to another rank cannot be converted to StableHLO", "BEY-19",
+        "x = s32[2,3] parameter(0)\nROOT r = s32[6] bitcast(x)", [[[1, 2, 3], [4, 5, 6]]],
+    ),
+    Finding(
+        "power_of_large_exponents", "integer power with an exponent of 31 bits gives another number", "BEY-9",
+        _binary("s32", 2, "power"), [[3, 3], [2**31 - 1, 21]],
+    ),
+    Finding(
+        "power_of_unsigned_exponents", "power of u8 takes exponents from 128 on for negative ones", "BEY-9",
+        _binary("u8", 2, "power"), [[3, 3], [200, 5]],
+    ),
+    Finding(
+        "reduce_precision_without_mantissa", "reduce-precision to no mantissa bits rounds ties down", "RPREC-9",
+        "x = f32[3] parameter(0)\nROOT r = f32[3] reduce-precision(x), exponent_bits=8, mantissa_bits=0",
+        [[1.5, 3, -3]],
+    ),
+    Finding(
+        "mask_times_infinity", "infinity times a converted pred is zero", "BIN-6",
+        "p = pred[2] parameter(0)\nx = f32[2] parameter(1)\nc = f32[2] convert(p)\nROOT r = f32[2] multiply(c, x)",
+        [[False, True], [INF, 2]],
+    ),
+    Finding(
+        "product_of_exponentials", "exp(x) * exp(y) is computed as exp(x + y): finite where a factor is infinite",
+        "EXP-1 BIN-6",
+        "x = f32[1] parameter(0)\ny = f32[1] parameter(1)\na = f32[1] exponential(x)\nb = f32[1] exponential(y)\n"
+        "ROOT r = f32[1] multiply(a, b)", [[200], [-200]],
+    ),
+    Finding(
+        "quotient_of_a_quotient", "(x / y) / z is computed as x / (y * z), which overflows", "DIV-1",
+        "x = f32[1] parameter(0)\ny = f32[1] parameter(1)\nz = f32[1] parameter(2)\nw = f32[1] divide(x, y)\n"
+        "ROOT r = f32[1] divide(w, z)", [[1e30], [1e30], [1e30]],
+    ),
+    Finding(
+        "quotient_by_a_denormal", "a quotient by a denormal constant is infinite", "DIV-1",
+        "x = f32[1] parameter(0)\nz = f32[1] constant({1e-40})\nROOT r = f32[1] divide(x, z)", [[1e-5]],
+    ),
+    Finding(
+        "complex_sine_of_small_numbers", "the imaginary part of the sine of a small complex number is lost", "UN-7",
+        _unary("c64", 1, "sine"), [[1e-10 + 1e-10j]],
+    ),
+    Finding(
+        "complex_cosine_near_the_greatest", "the cosine of a complex number overflows before its result does", "UN-7",
+        _unary("c64", 1, "cosine"), [[1 + 90j]],
+    ),
+    Finding(
+        "complex_square_root_of_denormals", "the square root of a complex number with denormal parts is zero", "UN-7",
+        _unary("c64", 1, "sqrt"), [[1e-38 + 1e-38j]],
+    ),
+    Finding(
+        "complex_sign_of_denormals", "sign of a complex number with denormal parts is the number itself", "SIGN-3",
+        _unary("c64", 1, "sign"), [[1e-38 + 1e-38j]],
+    ),
+    Finding(
+        "scatter_with_u8_indices", "scatter with u8 indices into 300 elements skips an update inside", "SCATTER-16 SCATTER-20",
+        "x = s32[300] parameter(0)\ni = u8[1,1] parameter(1)\nu = s32[1] parameter(2)\n"
+        f"ROOT r = s32[300] scatter(x, i, u), {_PLACES}, to_apply=f", [[0] * 300, [[200]], [5]],
+        _ADD.replace("TYPE", "s32"),
+    ),
+    Finding(
+        "popcnt_of_s4", "popcnt of a negative s4 counts bits beyond its width", "POPCNT-1", _unary("s4", 2, "popcnt"),
+        [[7, -8]],
+    ),
+)  # fmt: skip
+
+
+def judged(finding: Finding, engine: Engine) -> tuple[Comparison, Judgement]:
+    """The comparison of the reference with an engine, with the rules of the finding."""
+    found = compare_engines(finding.module, finding.given(), [engine], bisect=False)
+    judgement = replace(found.judgements[0], rules=tuple(finding.rules.split()))
+    if judgement.verdict == "undecided":  # the rules settle it: the program is the one instruction that is wrong
+        judgement = replace(judgement, verdict="wrong")
+    return replace(found, judgements=(judgement,)), judgement
+
+
+def write(finding: Finding, engine: Engine, newest: Engine, version: str) -> dict[str, Any]:
+    """Writes the folder of a finding; gives its entry in findings.json."""
+    comparison, judgement = judged(finding, engine)
+    if not judgement.is_finding:
+        raise SystemExit(f"{finding.name}: {judgement}")
+    _, other = judged(finding, newest)
+    folder = FOLDER / finding.name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PROGRAM).write_text(finding.module.to_text("short_parsable"), encoding="utf-8")
+    (folder / ARGUMENTS).write_bytes(npz_of(tuple(finding.given()), "in"))
+    rest = markdown(comparison, engine).partition("\n")[2]
+    first = f"{other.message.partition(chr(10))[0]}" if other.is_finding else "equal to the reference"
+    also = f"\n## Another version\n\njaxlib {version}: {other.verdict}: {first}.\n"
+    (folder / REPORT).write_text(f"# XLA:CPU: {finding.title}\n{rest}{also}", encoding="utf-8")
+    return {
+        "name": finding.name, "title": finding.title, "rules": finding.rules.split(), "verdict": judgement.verdict,
+        "message": kind_of(judgement.message), "newest": other.verdict,
+    }  # fmt: skip
+
+
+def index(entries: list[dict[str, Any]], old: str, new: str) -> str:
+    """The page that lists the findings."""
+    lines = [
+        "# Faults found in XLA",
+        "",
+        "Small programs that XLA's CPU backend crashes on, refuses, or computes otherwise than the rules of the language say,",
+        "found by [random programs and comparisons](../howto/compare_engines.md). Each page is a report: program, arguments,",
+        "values, rules, versions, and the command that shows it again. All at once:",
+        "",
+        "```sh",
+        "hlokit fuzz --rerun --folder docs/findings --engines jaxlib",
+        "```",
+        "",
+        f"| finding | jaxlib {old} | jaxlib {new} | rules |",
+        "| --- | --- | --- | --- |",
+    ]
+    for e in entries:
+        labels = ", ".join(f"{label}" for label in e["rules"] if label in rules())
+        lines.append(f"| [{e['title']}]({e['name']}/report.md) | {e['verdict']} | {e['newest']} | {labels} |")
+    lines += ["", "```{toctree}", ":hidden:", ":glob:", "", "*/report", "```", ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Writes docs/findings."""
+    parser = argparse.ArgumentParser(prog="python -m tests.judge.findings", description=__doc__)
+    parser.add_argument("--newest", required=True, metavar="PYTHON", help="a Python with the newest jaxlib")
+    parser.add_argument("--newest-version", required=True, metavar="VERSION")
+    options = parser.parse_args()
+    old, new = metadata.version("jaxlib"), options.newest_version
+    with engine_of("jaxlib", _SECONDS) as engine, engine_of(f"jaxlib@{options.newest}", _SECONDS) as newest:
+        entries = [write(finding, engine, newest, new) for finding in FINDINGS]
+    record = {"jaxlib": old, "newest": new, "findings": entries}
+    (FOLDER / "findings.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (FOLDER / "index.md").write_text(index(entries, old, new), encoding="utf-8")
+    print(f"{len(entries)} findings")
+
+
+if __name__ == "__main__":
+    main()
