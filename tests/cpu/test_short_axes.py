@@ -209,3 +209,26 @@ ENTRY e {{
     x, y, b = (rng.normal(size=size).astype(np.float32) for size in ((100, 40), (40, columns), (columns,)))
     np.testing.assert_allclose(compiled(x, y, b), x @ y + b, rtol=1e-4, atol=1e-4)
     assert len(compiled.program.block.steps) == 1
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "c64"])
+def test_long_sums_go_by_parts(dtype: str) -> None:
+    """Equal bits for any number of threads; what follows the product is done once."""
+    text = f"""HloModule m
+ENTRY e {{
+  x = {dtype}[512,400,7] parameter(0)
+  y = {dtype}[512,400,5] parameter(1)
+  d = {dtype}[7,5] dot(x, y), lhs_contracting_dims={{0,1}}, rhs_contracting_dims={{0,1}}
+  ROOT r = {dtype}[7,5] add(d, d)
+}}
+"""
+    module = hk.parse(text)
+    draw = np.random.default_rng(0)
+    x, y = (draw.normal(size=p.shape.dimensions).astype(p.shape.dtype.numpy) for p in module.entry.parameters)
+    one, two = (hk.compile(module, threads=threads)(x, y) for threads in (1, 2))
+    assert one.tobytes() == two.tobytes()
+    wide = np.complex128 if dtype == "c64" else np.float64
+    want = 2 * np.tensordot(x.astype(wide), y.astype(wide), ([0, 1], [0, 1]))
+    np.testing.assert_allclose(one, want, rtol=0, atol=1e-10 if dtype == "f64" else 5e-3)
+    (product,) = [i for i in hk.compile(module).program.module.entry.instructions if i.opcode == "dot"]
+    assert product.shape.dimensions == (16, 7, 5)

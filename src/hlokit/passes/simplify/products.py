@@ -1,4 +1,5 @@
-"""Laws of products of matrices that round differently: tiny ones are sums, one may be turned for the next."""
+"""Laws of products of matrices that round differently: tiny ones are sums, long ones sums of products, one may be
+turned for the next."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from hlokit.ops.elementwise import Add, Multiply
 from hlokit.ops.movement import Broadcast
 from hlokit.ops.reduction import Reduce
 from hlokit.ops.structure import Constant, Parameter
-from hlokit.passes.simplify.rules import simplifies
+from hlokit.passes.simplify.rules import reshaped, simplifies
 from hlokit.types.dtype import DType
 from hlokit.types.literal import Literal
 
@@ -21,6 +22,14 @@ _LEAST = 64
 _INNER = 12
 _WORK = 128
 """Products in a sum; and in all sums of a batch index with one vector."""
+_FAR = 8 << 20
+"""Bytes of operands that caches do not hold."""
+_LEAST_SIDE, _MOST_SIDE = 5, 256
+"""Rows and columns of a result of which blocks would each read the operands again."""
+_PARTS = 16
+"""Parts of a long sum, at least: threads share them."""
+_LEAST_PART = 256
+"""Products in such a part."""
 
 
 @simplifies(Dot, static=True, fast=True)
@@ -78,6 +87,43 @@ def _sum(computation: Computation, dtype: DType) -> Computation:
     made.set_root(made.add(Add(), [made.add(Parameter(k, scalar)) for k in (0, 1)]))
     module.add_computation(made)
     return made
+
+
+@simplifies(Dot, static=True, fast=True)
+def dot_of_long(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """Few sums of many products from large arrays are sums of those of equal parts: each element is read once."""
+    op, (lhs, rhs) = instruction.op, instruction.operands
+    assert isinstance(op, Dot)
+    dtype, count = instruction.shape.dtype, len(op.lhs_contracting_dims)
+    leading = tuple(range(count))
+    if op.algorithm is not None or not (lhs.shape.dtype is rhs.shape.dtype is dtype) or dtype.name not in _LONG:
+        return None
+    if op.lhs_batch_dims or op.lhs_contracting_dims != leading or op.rhs_contracting_dims != leading:
+        return None
+    left, right = lhs.shape.dimensions[count:], rhs.shape.dimensions[count:]
+    size, taken = prod(lhs.shape.dimensions[:count]), lhs.shape.nbytes + rhs.shape.nbytes
+    if taken < _FAR or not all(_LEAST_SIDE <= prod(free) <= _MOST_SIDE for free in (left, right)):
+        return None
+    most = min(size // _LEAST_PART, taken // (4 * instruction.shape.nbytes))
+    parts = next((n for n in range(_PARTS, most + 1) if size % n == 0), None)
+    if parts is None:
+        return None
+    whole = instruction.shape.with_dimensions((parts, *left, *right))
+    apart = op.replace(
+        lhs_batch_dims=(0,),
+        rhs_batch_dims=(0,),
+        lhs_contracting_dims=(1,),
+        rhs_contracting_dims=(1,),
+        output_shape=whole,
+    )
+    operands = [reshaped(o, (parts, size // parts, *free)) for o, free in ((lhs, left), (rhs, right))]
+    zero = computation.add(Constant(Literal.of(dtype.numpy.type(0), dtype[()])))
+    products = computation.add(apart, operands)
+    return computation.add(Reduce((0,)), [products, zero], [_sum(computation, dtype)], shape=instruction.shape)
+
+
+_LONG = ("f32", "f64", "c64", "c128")
+"""Types of which a sum of parts is no less exact."""
 
 
 @simplifies(Dot, static=True, fast=True)
