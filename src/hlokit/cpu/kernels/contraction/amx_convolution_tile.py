@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from hlokit.cpu.kernels.contraction.amx import LHS, REGISTER, RHS, AmxSums, Walk
 from hlokit.cpu.kernels.contraction.amx_convolution_plan import LINE, ROWS, Factors
-from hlokit.cpu.kernels.contraction.arithmetic import FLOAT
+from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, FUSED
 from hlokit.cpu.kernels.contraction.split import joined
-from hlokit.cpu.llvm import I1, I32, I64, Function, Module, Pointer, Value, transposed
+from hlokit.cpu.kernels.contraction.tile import Steps, VectorTile
+from hlokit.cpu.llvm import I32, I64, Function, Module, Pointer, Value, transposed
 
 SUMS_BYTES = 2 * LINE
 """Bytes of a row of sums."""
@@ -78,30 +79,23 @@ def whole(module: Module) -> str:
     f = Function(name, parameters, attributes="noinline nounwind", shared=_SHARED)
     part, steps, places = f.index_argument("part"), f.index_argument("steps"), f.pointer("places", I64)
     is_first, is_raw = f.argument("first"), f.argument("raw")
+    weights = f.local(FLOAT, 2 * ROWS * ROWS, 64)
+    kernel = VectorTile(FUSED, ROWS, tuple(row * LINE for row in range(_HEIGHT)), 1)
     with f.loop(0, f.index_argument("rows"), _HEIGHT) as block:
         first = f.pointer("lhs", FLOAT) + block.index * LINE
         outs = [f.pointer("out", FLOAT) + (block.index + row) * SUMS_BYTES for row in range(_HEIGHT)]
         zero = f.constant(0, FLOAT.of(ROWS))
         with f.loop(0, steps, 1, [is_first.select(zero, out.load(ROWS)) for out in outs]) as step:
-            lines = first + f.index(places[step.index].load())
             panel = f.pointer("rhs", I32) + step.index * (3 * REGISTER)
-            with f.loop(0, ROWS, 1, step.carried) as unit:
-                line, sums = panel + unit.index * LINE, list(unit.carried)
-                weights = _numbers([(line + p * REGISTER).load(ROWS) for p in range(3)], is_raw)
-                inputs = lines[unit.index]
-                for row in range(_HEIGHT):
-                    for place, weight in zip((inputs, inputs + part), weights, strict=True):
-                        sums[row] = (place + row * LINE).load().splat(ROWS).fma(weight, sums[row])
-                unit.next = sums
-            step.next = unit.results
+            with f.loop(0, ROWS) as unit:
+                packed = [(panel + unit.index * LINE + p * REGISTER).load(ROWS) for p in range(3)]
+                for half, value in enumerate(joined(packed, is_raw)):
+                    (weights + unit.index * LINE + half * REGISTER).store(value)
+            lines = first + f.index(places[step.index].load())
+            loops = [Steps(ROWS, 4, LINE), Steps(2, part, REGISTER, 2)]
+            step.next = kernel.summed(loops, lines, weights, step.carried)
         for out, value in zip(outs, step.results, strict=True):
             out.store(value)
     f.returns()
     module.add(f)
     return name
-
-
-def _numbers(packed: list[Value], is_raw: Value) -> list[Value]:
-    """The weights of two steps: whole, if the i1 holds, or the sums of parts."""
-    sums = joined(packed, packed[0].fn.constant(False, I1))
-    return [is_raw.select(bits.as_float(), total) for bits, total in zip(packed, sums, strict=False)]

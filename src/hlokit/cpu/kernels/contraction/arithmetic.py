@@ -72,6 +72,10 @@ class Arithmetic:
         return total.fn.call_for(total.type, name, total, x.bitcast(operand), y.bitcast(operand))
 
 
+FUSED = Arithmetic("float", FLOAT, FLOAT)
+"""Of f32, one multiply-add after the other."""
+
+
 def fused(x: Value, y: Value, total: Value) -> Value:
     """total + x * y, rounded once where it rounds."""
     return x.fma(y, total) if total.type.is_float else total + x * y

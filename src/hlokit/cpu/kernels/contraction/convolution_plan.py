@@ -88,15 +88,6 @@ class Laid:
 
 
 @dataclass(frozen=True)
-class Steps:
-    """A loop over products: how many, and how far lhs moves (in the chunk's layout), and rhs (in its own)."""
-
-    count: int
-    lhs: int
-    rhs: int
-
-
-@dataclass(frozen=True)
 class Panel:
     """Panels alike of output features: from first + i * width on, i < count; the last vector has `valid` of them."""
 
@@ -159,16 +150,19 @@ class WindowPlan:
         """Those with several taps, so that lhs is walked forwards: the order in which products are summed."""
         return sorted((a for a in self.axes if a.axis.taps > 1), key=lambda a: -a.place * a.axis.tap // a.step)
 
-    def steps(self, width: int) -> list[Steps]:
-        """Loops over products, outermost first, for panels of so many features; what is one loop is merged."""
-        loops: list[Steps] = []
+    def steps(self, width: int) -> list[tuple[int, int, int]]:
+        """Loops over products, outermost first, for panels of so many features; what is one loop is merged.
+
+        Each: how many, and bytes from one to the next in lhs as it is laid out and in rhs.
+        """
+        loops, size = list[tuple[int, int, int]](), self.space.wide.bits // 8
         for laid, rest in self._tails():
             if laid.taps == 1:
                 continue
-            new = Steps(laid.taps, laid.per_tap, rest * width)
-            if loops and loops[-1].lhs == new.count * new.lhs and loops[-1].rhs == new.count * new.rhs:
-                new = Steps(loops.pop().count * new.count, new.lhs, new.rhs)
-            loops.append(new)
+            count, lhs, rhs = laid.taps, laid.per_tap * size, rest * width * size
+            if loops and loops[-1][1:] == (count * lhs, count * rhs):
+                count *= loops.pop()[0]
+            loops.append((count, lhs, rhs))
         return loops
 
     def rest(self, number: int) -> int:

@@ -1,13 +1,14 @@
-"""The micro-kernel of convolutions: a tile of outputs whose sums stay in registers from first to last."""
+"""Tiles of convolutions: outputs whose sums stay in registers from first to last, and how they are handed out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlokit.cpu.kernels.contraction.arithmetic import fused, outer_product
-from hlokit.cpu.kernels.contraction.convolution_plan import Panel, Steps, WindowPlan
+from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
+from hlokit.cpu.kernels.contraction.convolution_plan import Panel, WindowPlan
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
 from hlokit.cpu.kernels.contraction.results import put
+from hlokit.cpu.kernels.contraction.tile import Steps, VectorTile
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Function, Index, Module, Pointer, Value, scalar_type, transposed, type_of
 
@@ -24,7 +25,6 @@ class ConvolutionTile:
         s = plan.space
         self.call, self.plan, self.panel, self.s = call, plan, panel, s
         self.lanes, self.scalar = plan.lanes, type_of(scalar_type(s.wide))
-        self.type = self.scalar.of(plan.lanes)
         names = [f"d{i}" for i in range(len(s.dimensions))]
         fields = [("ptr", "table"), ("ptr", "lhs"), ("ptr", "rhs"), *(("i64", name) for name in names)]
         if plan.split is not None:
@@ -40,21 +40,54 @@ class ConvolutionTile:
 
     def written(self, module: Module) -> str:
         """Adds the function; gives its name."""
-        f, count = self.f, len(self.outputs) * self.panel.vectors
-        steps = self.plan.steps(self.panel.vectors * self.lanes)
-        lhs, rhs = f.pointer("lhs", self.scalar), f.pointer("rhs", self.scalar)
+        f, lhs, rhs = self.f, self.f.pointer("lhs", self.scalar), self.f.pointer("rhs", self.scalar)
+        kernel, loops = self._kernel(), self._loops()
+        sums = kernel.zeros(f)
         if self.plan.split is None:
-            self._store(self._summed(steps, lhs, rhs, [f.constant(0, self.type)] * count))
+            self._store(kernel.summed(loops, lhs, rhs, sums))
         else:
             kept = f.pointer("sums", self.scalar)
-            places = [kept[i * self.lanes] for i in range(count)]
-            sums = self._summed(steps, lhs, rhs, [place.load(self.lanes) for place in places])
+            places = [kept[i * self.lanes] for i in range(len(sums))]
+            sums = kernel.summed(loops, lhs, rhs, [place.load(self.lanes) for place in places])
             for place, value in zip(places, sums, strict=True):
                 place.store(value)
             with f.when(f.argument("last")):
                 self._store(sums)
         f.returns()
         return module.add_by_text(f, "convolution_tile")
+
+    # -- products
+
+    def _kernel(self) -> VectorTile:
+        """The sums of the tile: a row for each output."""
+        how = Arithmetic("float" if self.scalar.is_float else "int", self.scalar, self.scalar)
+        rows = tuple(self._input(output) for output in self.outputs)
+        return VectorTile(how, self.lanes, rows, self.panel.vectors, is_paired=self.s.shared > 0)
+
+    def _input(self, output: tuple[int, int]) -> int:
+        """Bytes from the tile's first input to that of an output."""
+        plan, (i, j) = self.plan, output
+        place = i * plan.axes[plan.rows].per_output + j * plan.axes[plan.columns].per_output
+        return place * self.scalar.bytes
+
+    def _loops(self) -> list[Steps]:
+        """Loops over the products. Some steps of the innermost one are written out in a row.
+
+        None that read an input twice, for LLVM would keep it in a register that is not there. Nor two of a long run of
+        neighbours: in a loop on its own LLVM then keeps all sums of a full tile in memory.
+        """
+        *outer, last = self.plan.steps(self.panel.vectors * self.lanes) or [(1, 0, 0)]
+        count, step, _ = last
+        counts = (count,) if not outer and step == self.scalar.bytes else (count, 2, 3)
+        unroll = next((n for n in counts if n <= 4 and count % n == 0 and self._are_apart(n, step)), 1)
+        return [*(Steps(*loop) for loop in outer), Steps(*last, unroll)]
+
+    def _are_apart(self, count: int, step: int) -> bool:
+        """Whether so many steps read no input twice."""
+        places = [self._input(output) for output in self.outputs]
+        return len({i * step + place for i in range(count) for place in places}) == count * len(places)
+
+    # -- outputs
 
     def _store(self, sums: Sequence[Value]) -> None:
         last, spanned = len(self.s.dimensions) - 1, self._spanned()
@@ -69,62 +102,6 @@ class ConvolutionTile:
         """The result's dimensions that the tile spans beside the features, with the axes' numbers."""
         plan = self.plan
         return {plan.axes[i].axis.dim: i for i in (plan.rows, plan.columns) if plan.axes[i].axis.dim >= 0}
-
-    # -- products
-
-    def _summed(self, steps: Sequence[Steps], lhs: Pointer, rhs: Pointer, sums: list[Value]) -> list[Value]:
-        """The sums with the products of all steps."""
-        if not steps:
-            return self._products(lhs, rhs, sums)
-        now = steps[0]
-        unroll = self._unrolled(now) if len(steps) == 1 else 1
-
-        def several(lhs: Pointer, rhs: Pointer, sums: list[Value]) -> list[Value]:
-            for i in range(unroll):
-                sums = self._products(lhs[i * now.lhs], rhs[i * now.rhs], sums)
-            return sums
-
-        if now.count == unroll:
-            return several(lhs, rhs, sums)
-        with self.f.loop(0, now.count, unroll, [*sums, lhs, rhs]) as loop:
-            *inner, left, right = loop.carried
-            inner = several(left, right, inner) if len(steps) == 1 else self._summed(steps[1:], left, right, inner)
-            loop.next = [*inner, left[unroll * now.lhs], right[unroll * now.rhs]]
-        return loop.results[:-2]
-
-    def _unrolled(self, now: Steps) -> int:
-        """Steps in a row: none that read an input twice, for LLVM would keep it in a register that is not there.
-
-        Nor two of a long run of neighbours: in a loop on its own LLVM then keeps all sums of a full tile in memory.
-        """
-        places = [self._input(output) for output in self.outputs]
-        is_alone = len(self.plan.steps(self.panel.vectors * self.lanes)) == 1
-        for unroll in (now.count,) if is_alone and now.lhs == 1 else (now.count, 2, 3):
-            if unroll <= 4 and now.count % unroll == 0:
-                read = {i * now.lhs + place for i in range(unroll) for place in places}
-                if len(read) == unroll * len(places):
-                    return unroll
-        return 1
-
-    def _input(self, output: tuple[int, int]) -> int:
-        """Elements from the tile's first input to that of an output."""
-        plan, (i, j) = self.plan, output
-        return i * plan.axes[plan.rows].per_output + j * plan.axes[plan.columns].per_output
-
-    def _products(self, lhs: Pointer, rhs: Pointer, sums: Sequence[Value]) -> list[Value]:
-        """The sums with one product each."""
-        lanes, vectors = self.lanes, range(self.panel.vectors)
-        weights = [rhs[v * lanes].load(lanes) for v in vectors]
-        places = (lhs[self._input(output)] for output in self.outputs)
-        if not self.s.shared:
-            return outer_product(fused, ([place.load().splat(lanes)] for place in places), [[w] for w in weights], sums)
-        result: list[Value] = []
-        for place in places:
-            inputs = [place[v * lanes].load(lanes) for v in vectors]
-            result += [fused(x, y, sums[len(result) + v]) for v, x, y in zip(vectors, inputs, weights, strict=True)]
-        return result
-
-    # -- outputs
 
     def _index(self, output: tuple[int | Index, int | Index], feature: int | Index) -> list[Index]:
         """The result's index of one output, at a feature of the panel."""

@@ -18,10 +18,11 @@ from hlokit.cpu.kernels.contraction.amx import (
     AmxSums,
     Walk,
 )
-from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, fused, outer_product
+from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, FUSED
 from hlokit.cpu.kernels.contraction.elements import first_lanes
 from hlokit.cpu.kernels.contraction.split import LANES, PRODUCTS, joined
-from hlokit.cpu.llvm import I8, I32, Definition, Function, Index, Module, Pointer, Type
+from hlokit.cpu.kernels.contraction.tile import Steps, VectorTile
+from hlokit.cpu.llvm import I8, I32, Definition, Function, Module, Pointer, Type
 
 WIDTH = 32
 """Rows and columns of a tile: four registers of sums."""
@@ -155,26 +156,18 @@ def _slow_function(form: Form, name: str, join: str) -> Function:
             ):
                 fn.call(join, base + half * REGISTER, to + half * shift, fn.index(row), fn.index(other), is_raw)
         with fn.loop(0, fn.index_argument("rows"), _SLOW_ROWS) as row:
-            _slow_rows(left, right, sums, row.index)
+            places = [sums + row.index * ROW + (r * ROW + v * 64) for r in range(_SLOW_ROWS) for v in (0, 1)]
+            former = [place.load(LANES) for place in places]
+            found = _SLOW_TILE.summed([Steps(WIDTH, 4, ROW)], left + row.index * ROW, right, former)
+            for place, total in zip(places, found, strict=True):
+                place.store(total)
         block.next = [base + form.block_bytes for base in (lhs, rhs)]
     add_sums(fn, sums, FLOAT, 2)
     fn.returns()
     return fn
 
 
-def _slow_rows(left: Pointer, right: Pointer, sums: Pointer, row: Index) -> None:
-    """Adds a block's products to the sums of some rows."""
-    fn, lhs = row.fn, left + row * ROW
-    first = sums + row * ROW
-    places = [first + (r * ROW + v * LANES * 4) for r in range(_SLOW_ROWS) for v in (0, 1)]
-    with fn.loop(0, WIDTH, 1, [place.load(LANES) for place in places]) as step:
-        row_of_rhs = right + step.index * ROW
-        factors = [[(row_of_rhs + 64 * v).load(LANES)] for v in (0, 1)]
-        column = lhs[step.index]
-        ones = [[(column + r * ROW).load().splat(LANES)] for r in range(_SLOW_ROWS)]
-        step.next = outer_product(fused, ones, factors, step.carried)
-    for place, total in zip(places, step.results, strict=True):
-        place.store(total)
+_SLOW_TILE = VectorTile(FUSED, LANES, tuple(r * ROW for r in range(_SLOW_ROWS)), 2)
 
 
 def _slow(form: Form) -> str:

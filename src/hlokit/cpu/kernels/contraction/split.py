@@ -55,22 +55,18 @@ def split(low: Value, high: Value, parts: int = 3) -> list[Value]:
 
 
 def raw(low: Value, high: Value, parts: int = 3) -> list[Value]:
-    """In place of two or three parts: the upper halves of the floats' bits, the lower halves, zeros."""
-    a, b = low.as_bits(), high.as_bits()
-    upper = _paired(a, b & _UPPER)
-    return [upper, (a & 0xFFFF) | (b << 16), *[a.fn.constant(0, a.type)] * (parts - 2)]
+    """In place of two or three parts: the bits of the floats themselves, zeros."""
+    return [low.as_bits(), high.as_bits(), *[low.fn.constant(0, I32.of(low.lanes))] * (parts - 2)]
 
 
 def joined(pairs: Sequence[Value], is_raw: Value) -> list[Value]:
     """The two vectors of floats that `split` or, if the i1 holds, `raw` made pairs of."""
     out: list[Value] = []
-    for half in ([pair << 16 for pair in pairs], [pair & _UPPER for pair in pairs]):
+    for number, half in zip(pairs, ([pair << 16 for pair in pairs], [pair & _UPPER for pair in pairs]), strict=False):
         total = half[-1].as_float()  # from the least: each sum is exact
         for bits in half[-2::-1]:
             total = total + bits.as_float()
-        if len(pairs) > 1:
-            total = is_raw.select((half[0] | (half[1] >> 16)).as_float(), total)
-        out.append(total)
+        out.append(is_raw.select(number.as_float(), total))
     return out
 
 

@@ -1,14 +1,100 @@
-"""The micro-kernel of matrix products: a tile of the result in registers, summed over a run of the inner axis."""
+"""The micro-kernel in vectors: a tile of sums in registers. Its tiles of products; convolution_tile.py has windows'."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, outer_product
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
 from hlokit.cpu.llvm import I32, Definition, Function, IfElse, Index, Module, Pointer, Value
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A loop over products: how many, and bytes from one step's factors to the next. `unroll`: steps in a row."""
+
+    count: Index | int
+    lhs: Index | int
+    rhs: Index | int
+    unroll: int = 1
+
+
+@dataclass(frozen=True)
+class VectorTile:
+    """Sums in registers, rows x vectors: a factor of lhs in all lanes times a vector of rhs.
+
+    rows        bytes from the first row's factors of lhs to those of each row
+    vectors     side by side, of `lanes` columns each, of which `columns` exist in rhs; None: all
+    is_paired   lhs has vectors, too, each multiplied by one of rhs lane by lane: columns have rows of their own
+    """
+
+    arithmetic: Arithmetic
+    lanes: int
+    rows: tuple[int, ...]
+    vectors: int
+    columns: int | None = None
+    is_paired: bool = False
+
+    @property
+    def places(self) -> list[tuple[int, int, int]]:
+        """Row, vector and part of each sum."""
+        parts = range(self.arithmetic.parts)
+        return [(r, v, p) for r in range(len(self.rows)) for v in range(self.vectors) for p in parts]
+
+    def zeros(self, fn: Function) -> list[Value]:
+        """The sums of nothing."""
+        return [fn.constant(0, self.arithmetic.total.of(self.lanes))] * len(self.places)
+
+    def mask(self, fn: Function, vector: int) -> Value | None:
+        """The columns that a vector of an edge has."""
+        return None if self.columns is None else lanes_up_to(fn, self.columns - vector * self.lanes, self.lanes)
+
+    def summed(self, loops: Sequence[Steps], lhs: Pointer, rhs: Pointer, sums: Sequence[Value]) -> list[Value]:
+        """The sums with the products of all steps of these loops, the outermost first."""
+        if not loops:
+            return self._products(lhs, rhs, sums)
+        now, *inner = loops
+
+        def several(lhs: Pointer, rhs: Pointer, sums: Sequence[Value]) -> list[Value]:
+            for i in range(now.unroll):
+                sums = self.summed(inner, lhs + now.lhs * i, rhs + now.rhs * i, sums)
+            return list(sums)
+
+        if now.count == now.unroll:
+            return several(lhs, rhs, sums)
+        with lhs.fn.loop(0, now.count, now.unroll, [*sums, lhs, rhs]) as loop:
+            *former, left, right = loop.carried
+            loop.next = several(left, right, former)
+            loop.next += [left + now.lhs * now.unroll, right + now.rhs * now.unroll]
+        return loop.results[:-2]
+
+    def _products(self, lhs: Pointer, rhs: Pointer, sums: Sequence[Value]) -> list[Value]:
+        """The sums with one product each."""
+        right, rows = self._right(rhs), [lhs + row for row in self.rows]
+        multiplied = self.arithmetic.multiplied
+        if not self.is_paired:
+            return outer_product(multiplied, (self._left(row) for row in rows), right, sums)
+        former, found = iter(sums), list[Value]()
+        for row in rows:
+            left = [row[v * self.lanes].load(self.lanes) for v in range(self.vectors)]
+            found += [multiplied(x, y, next(former)) for x, (y,) in zip(left, right, strict=True)]
+        return found
+
+    def _right(self, rhs: Pointer) -> list[list[Value]]:
+        """The vectors of one row of rhs, by part."""
+        a = self.arithmetic
+        count, lanes = self.vectors * a.parts, self.lanes * a.group
+        vectors = [rhs[v * lanes].load(lanes, self.mask(rhs.fn, v // a.parts)) for v in range(count)]
+        return [vectors[v : v + a.parts] for v in range(0, count, a.parts)]
+
+    def _left(self, address: Pointer) -> list[Value]:
+        """One unit of lhs in every lane, by part."""
+        a = self.arithmetic
+        unit = address if a.group == 1 else address.to(I32, a.packed.bytes)
+        return [unit[part].load().splat(self.lanes) for part in range(a.parts)]
 
 
 @dataclass(frozen=True)
@@ -42,7 +128,7 @@ class Tile:
         """Writes what a row of tiles begins with."""
 
     def written(self) -> Function:
-        return _VectorTile(self).written()
+        return _ProductTile(self).written()
 
     def call(
         self,
@@ -81,38 +167,30 @@ class TileFunction:
         self.steps, self.row_bytes, self.out_bytes = map(fn.index_argument, ("steps", "row_bytes", "out_bytes"))
 
 
-class _VectorTile(TileFunction):
-    """Sums in vectors of columns: a factor of lhs in all lanes times a vector of rhs."""
+class _ProductTile(TileFunction):
+    """A tile whose sums come from `out`, or from 0, and go there."""
 
     def written(self) -> Function:
-        fn, rhs = self.fn, self.rhs
-        sums = [fn.constant(0, self.arithmetic.total.of(self.tile.lanes))] * len(self._places())
+        fn, t, rhs = self.fn, self.tile, self.rhs
+        self.kernel = VectorTile(t.arithmetic, t.lanes, tuple(r * t.row for r in range(t.rows)), t.vectors, t.columns)
+        sums = self.kernel.zeros(fn)
         if self.arithmetic.name == "i8":
             sums, rhs = self._corrections()
         self._prefetch()
+        kernel = replace(self.kernel, columns=None) if t.is_packed else self.kernel
         # not unrolled: a step is so long that the loop costs nothing, and compiles four times faster
-        with fn.loop(0, self.steps, 1, [self.lhs, rhs, *sums]) as loop:
-            loop.next = self._step(*loop.carried)
-        for value, (address, mask) in zip(self._with_former(loop.results[2:]), self._outputs(), strict=True):
+        sums = kernel.summed([Steps(self.steps, t.step, self.row_bytes)], self.lhs, rhs, sums)
+        for value, (address, mask) in zip(self._with_former(sums), self._outputs(), strict=True):
             address.store(value, mask)
         fn.returns()
         return fn
-
-    def _places(self) -> list[tuple[int, int, int]]:
-        """Row, vector and part of each accumulator."""
-        t = self.tile
-        return [(r, v, p) for r in range(t.rows) for v in range(t.vectors) for p in range(self.arithmetic.parts)]
-
-    def _mask(self, vector: int) -> Value | None:
-        """The columns that a vector of an edge has."""
-        t = self.tile
-        return lanes_up_to(self.fn, t.columns - vector * t.lanes, t.lanes)
 
     def _outputs(self) -> list[tuple[Pointer, Value | None]]:
         """Where each sum goes, and which of its columns."""
         a, size = self.arithmetic, self.arithmetic.total.bytes * self.tile.lanes
         rows = [self.out + self.out_bytes * r for r in range(self.tile.rows)]
-        return [(rows[r] + (v * a.parts + p) * size, self._mask(v)) for r, v, p in self._places()]
+        kernel = self.kernel
+        return [(rows[r] + (v * a.parts + p) * size, kernel.mask(self.fn, v)) for r, v, p in kernel.places]
 
     def _prefetch(self) -> None:
         """Prefetches the result's lines; where rows of lhs are short and memory holds the tile up, the next ones."""
@@ -138,27 +216,7 @@ class _VectorTile(TileFunction):
         """The head of an i8 panel: -128 times each column's sum, for lhs has 128 added to its elements."""
         t, head = self.tile, self.rhs.to(I32)
         corrections = [head[v * t.lanes].load(t.lanes) for v in range(t.vectors)]
-        return [corrections[v] for _, v, _ in self._places()], self.rhs + 4 * t.lanes * t.vectors
-
-    def _step(self, lhs: Pointer, rhs: Pointer, *carried: Value) -> list[Value]:
-        t, right = self.tile, self._right(rhs)
-        left = (self._left(lhs + r * t.row) for r in range(t.rows))
-        sums = outer_product(self.arithmetic.multiplied, left, right, carried)
-        return [lhs + t.step, rhs + self.row_bytes, *sums]
-
-    def _right(self, rhs: Pointer) -> list[list[Value]]:
-        """The vectors of one row of rhs, by part."""
-        t, a = self.tile, self.arithmetic
-        count, lanes = t.vectors * a.parts, t.lanes * a.group
-        masks = [None if t.is_packed else self._mask(v // a.parts) for v in range(count)]
-        vectors = [rhs[v * lanes].load(lanes, mask) for v, mask in enumerate(masks)]
-        return [vectors[v : v + a.parts] for v in range(0, count, a.parts)]
-
-    def _left(self, address: Pointer) -> list[Value]:
-        """One unit of lhs in every lane, by part."""
-        a = self.arithmetic
-        unit = address if a.group == 1 else address.to(I32, a.packed.bytes)
-        return [unit[part].load().splat(self.tile.lanes) for part in range(a.parts)]
+        return [corrections[v] for _, v, _ in self.kernel.places], self.rhs + 4 * t.lanes * t.vectors
 
 
 @dataclass(frozen=True)
