@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.contraction import costs
+from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace
+from hlokit.cpu.llvm import scalar_type, type_of
 from hlokit.cpu.target import Target
 
 
@@ -112,6 +114,12 @@ class WindowPlan:
     is_direct: bool
     patch: int
     split: int | None
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """That of the sums, of one product after the other."""
+        total = type_of(scalar_type(self.space.wide))
+        return Arithmetic("float" if total.is_float else "int", total, total)
 
     @property
     def tile(self) -> int:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.convolution_plan import Panel, WindowPlan
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
 from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.contraction.tile import Steps, VectorTile
 from hlokit.cpu.kernels.routine import Call
-from hlokit.cpu.llvm import Function, Index, Module, Pointer, Value, scalar_type, transposed, type_of
+from hlokit.cpu.llvm import Function, Index, Module, Pointer, Value, transposed
 
 
 class ConvolutionTile:
@@ -24,7 +23,7 @@ class ConvolutionTile:
     def __init__(self, call: Call, plan: WindowPlan, panel: Panel, rows: int, columns: int) -> None:
         s = plan.space
         self.call, self.plan, self.panel, self.s = call, plan, panel, s
-        self.lanes, self.scalar = plan.lanes, type_of(scalar_type(s.wide))
+        self.lanes, self.scalar = plan.lanes, plan.arithmetic.total
         names = [f"d{i}" for i in range(len(s.dimensions))]
         fields = [("ptr", "table"), ("ptr", "lhs"), ("ptr", "rhs"), *(("i64", name) for name in names)]
         if plan.split is not None:
@@ -60,9 +59,8 @@ class ConvolutionTile:
 
     def _kernel(self) -> VectorTile:
         """The sums of the tile: a row for each output."""
-        how = Arithmetic("float" if self.scalar.is_float else "int", self.scalar, self.scalar)
         rows = tuple(self._input(output) for output in self.outputs)
-        return VectorTile(how, self.lanes, rows, self.panel.vectors, is_paired=self.s.shared > 0)
+        return VectorTile(self.plan.arithmetic, self.lanes, rows, self.panel.vectors, is_paired=self.s.shared > 0)
 
     def _input(self, output: tuple[int, int]) -> int:
         """Bytes from the tile's first input to that of an output."""

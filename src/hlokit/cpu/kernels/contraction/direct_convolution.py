@@ -10,12 +10,14 @@ from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.convolution_plan import Laid, Panel, WindowPlan, planned
 from hlokit.cpu.kernels.contraction.convolution_tile import ConvolutionTile
 from hlokit.cpu.kernels.contraction.depthwise import FeaturePatch
-from hlokit.cpu.kernels.contraction.elements import lanes_up_to, memory_of, read
+from hlokit.cpu.kernels.contraction.elements import memory_of
+from hlokit.cpu.kernels.contraction.gemm_plan import up
+from hlokit.cpu.kernels.contraction.packing import Operand, Panels, ProductSide, Run, pack_panels
 from hlokit.cpu.kernels.contraction.patch import InputPatch
-from hlokit.cpu.kernels.contraction.space import affine, unravelled
+from hlokit.cpu.kernels.contraction.space import Axis, affine, unravelled
 from hlokit.cpu.kernels.contraction.windows import WindowSpace, phase_function, shared_out
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
-from hlokit.cpu.llvm import I64, Index, Module, Pointer, Type, Value, scalar_type, type_of
+from hlokit.cpu.llvm import I64, Index, Module, Pointer, Value
 
 
 def plan_tiles(call: Call, s: WindowSpace) -> TiledConvolution | None:
@@ -34,67 +36,57 @@ class TiledConvolution:
     def write(self, module: Module) -> Routine:
         """Writes the functions into the module."""
         call, plan, s = self.call, self.plan, self.plan.space
-        phases = (_Weights(call, plan).written(module), _Chunks(call, module, plan).written())
+        phases = (_Weights(call, module, plan).written(), _Chunks(call, module, plan).written())
         return Routine(phases, s.group.size * plan.features * s.steps * (s.wide.bits // 8))
-
-
-def _scalar(plan: WindowPlan) -> Type:
-    """The type that is multiplied and summed."""
-    return type_of(scalar_type(plan.space.wide))
 
 
 # -- weights
 
 
 class _Weights:
-    """Lays out rhs: group, panel, product, feature, the products in the order in which they are summed."""
+    """Packs rhs: group, panel, product, feature, the products in the order in which they are summed."""
 
-    def __init__(self, call: Call, plan: WindowPlan) -> None:
-        self.plan, self.s, self.scalar = plan, plan.space, _scalar(plan)
-        self.fn = phase_function(call)
-        self.rhs, self.scratch = self.fn.table(1), self.fn.table(3, self.scalar)
+    def __init__(self, call: Call, module: Module, plan: WindowPlan) -> None:
+        self.plan, self.s, self.fn = plan, plan.space, phase_function(call)
+        self.scratch = self.fn.table(3, plan.arithmetic.total)
+        taps = [laid.axis for laid in plan.tap_axes]
+        inner = Axis(tuple(a.taps for a in taps), {"rhs": tuple(a.rhs for a in taps)})
+        features = Axis((self.s.output.size,), {"rhs": (self.s.output.rhs,)})
+        side = ProductSide(1, self.s.operand, "rhs", features, inner, plan.arithmetic)
+        self.operand = Operand(module, call.target, self.fn.table(1), side)
 
-    def written(self, module: Module) -> Phase:
+    def written(self) -> Phase:
         plan, s, fn = self.plan, self.s, self.fn
-        axes = [laid.axis for laid in plan.tap_axes]
-        outer, inner = axes[:-1], axes[-1] if axes else None
-        sizes = [s.group.size, sum(p.count for p in plan.panels), *(a.taps for a in outer)]
-        units, run = math.prod(sizes), inner.taps if inner else 1
-        chunks = max(1, min(units, 64, units * run * plan.width // costs.WEIGHTS_CHUNK))
-        with fn.loop(*shared_out(fn, units, chunks)) as loop:
-            group, number, *taps = unravelled(loop.index, sizes)
-            source = [(group, s.group.rhs), *((k, a.rhs) for k, a in zip(taps, outer, strict=True))]
-            before = fn.index(0)
-            for k, a in zip(taps, outer, strict=True):
-                before = before * a.taps + k
-            passed = 0
+        panels = s.group.size * sum(p.count for p in plan.panels)
+        wanted = max(1, min(64, panels * s.steps * plan.width // costs.WEIGHTS_CHUNK))
+        depth = up(-(-s.steps // -(-wanted // panels)), _RUN)
+        sizes = [s.group.size, panels // s.group.size, -(-s.steps // depth)]
+        units = math.prod(sizes)
+        with fn.loop(*shared_out(fn, units, min(units, wanted))) as loop:
+            group, number, part = unravelled(loop.index, sizes)
+            begin, passed = part * depth, 0
+            count = (fn.index(s.steps) - begin).least(depth)
             for panel in plan.panels:
-                width, nth = panel.vectors * plan.lanes, number - passed
-                with fn.when(nth.compare("ult", panel.count)):
-                    feature = affine(fn, panel.first, [(nth, width)])
-                    start = affine(fn, s.rhs_start, [*source, (feature, s.output.rhs)])
-                    steps = [(group, plan.features * s.steps), (nth, width * s.steps), (before, run * width)]
-                    target = affine(fn, panel.first * s.steps, steps)
-                    self._panel(panel, start, target, run, inner.rhs if inner else 0)
+                with fn.when((number - passed).compare("ult", panel.count)):
+                    self._panel(panel, group, number - passed, Run(begin, count, count))
                 passed += panel.count
-        return Phase(fn.end(module, "convolution_weights", exported=True), chunks)
+        return Phase(fn.end(self.operand.module, "convolution_weights", exported=True), min(units, wanted))
 
-    def _panel(self, panel: Panel, start: Index, target: Index, run: int, by: int) -> None:
-        """Copies the features of a panel for a run of products, `by` elements of rhs apart."""
-        fn, s, lanes = self.fn, self.s, self.plan.lanes
-        goes_by_vectors = s.output.rhs == 1 and not (s.operand.bits < 16 and s.operand.is_floating)
-        with fn.loop(0, run) as loop:
-            source, place = start + loop.index * by, target + loop.index * (panel.vectors * lanes)
-            for v in range(panel.vectors):
-                valid = panel.valid if v == panel.vectors - 1 else lanes
-                at, to = source + v * lanes * s.output.rhs, self.scratch[place + v * lanes]
-                if goes_by_vectors:
-                    to.store(read(s.operand, self.rhs, at, lanes, self.scalar, lanes_up_to(fn, valid, lanes))[0])
-                    continue
-                if valid < lanes:
-                    to.store(fn.constant(0, self.scalar.of(lanes)))
-                with fn.loop(0, valid) as lane:
-                    to[lane.index].store(read(s.operand, self.rhs, at + lane.index * s.output.rhs, 1, self.scalar)[0])
+    def _panel(self, panel: Panel, group: Index, nth: Index, run: Run) -> None:
+        """Packs a run of products of a group's panel of this number."""
+        plan, s, fn = self.plan, self.s, self.fn
+        width = panel.vectors * plan.lanes
+        first = affine(fn, panel.first, [(nth, width)])
+        place = affine(fn, 0, [(group, plan.features * s.steps), (first, s.steps), (run.begin, width)])
+        valid = None if panel.valid == plan.lanes else fn.index(width - plan.lanes + panel.valid)
+        panels = Panels(self.scratch[place], 0, first, first + 1, width, plan.lanes)
+        base = affine(fn, s.rhs_start, [(group, s.group.rhs)])
+        is_small = s.group.size * plan.features * s.steps < costs.WEIGHTS_CHUNK
+        pack_panels(self.operand, panels, base, valid, run, is_small=is_small)
+
+
+_RUN = 64
+"""Products of a panel that are packed at once begin at a multiple of it: vectors of rhs along them do, too."""
 
 
 # -- outputs
@@ -105,7 +97,7 @@ class _Chunks:
 
     def __init__(self, call: Call, module: Module, plan: WindowPlan) -> None:
         self.call, self.module, self.plan, self.s = call, module, plan, plan.space
-        self.fn, self.scalar = phase_function(call), _scalar(plan)
+        self.fn, self.scalar = phase_function(call), plan.arithmetic.total
 
     def written(self) -> Phase:
         fn, plan, s, scalar = self.fn, self.plan, self.s, self.scalar

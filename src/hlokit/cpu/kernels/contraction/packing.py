@@ -117,16 +117,21 @@ class Panels:
     step: int = 0
 
 
-def pack_panels(operand: Operand, panels: Panels, base: Index, valid: Index | None, run: Run) -> None:
+def pack_panels(
+    operand: Operand, panels: Panels, base: Index, valid: Index | None, run: Run, *, is_small: bool = False
+) -> None:
     """Packs whole panels, or, with `valid`, those of which only so many free indices exist.
 
-    rhs's complex numbers are split: vectors of real and of imaginary parts in turn.
+    rhs's complex numbers are split: vectors of real and of imaginary parts in turn. `is_small`: the operand is so small
+    that less code is worth more than faster code.
     """
     writer, side = _Panels(operand, panels, base, run), operand.side
     # lhs's panels begin anywhere
     if operand.goes_by_vectors(side.free, panels.lanes, from_any=side.role == "lhs"):
-        writer.by_vectors(valid)
-    elif operand.goes_by_vectors(side.inner, panels.lanes * side.arithmetic.group, from_any=run.begins_anywhere):
+        writer.by_vectors(valid, 1 if is_small else max(1, costs.STREAMS // side.arithmetic.group))
+    elif not is_small and operand.goes_by_vectors(
+        side.inner, panels.lanes * side.arithmetic.group, from_any=run.begins_anywhere
+    ):
         writer.by_blocks(valid)
     else:
         writer.by_elements(valid)
@@ -140,18 +145,19 @@ class _Panels:
         self.unit_bytes = self.width * operand.side.arithmetic.unit_bytes
         self.is_planar = operand.side.arithmetic.is_complex and operand.side.role == "rhs"
 
-    def by_vectors(self, valid: Index | None) -> None:
-        """Vectors along the free axis: rows of memory are read from end to end."""
+    def by_vectors(self, valid: Index | None, together: int) -> None:
+        """Vectors along the free axis: rows of memory are read from end to end, those of several units `together`."""
         fn, g, run = self.fn, self.arithmetic.group, self.run
         vectors = range(self.width // self.lanes)
         masks = [None if valid is None else first_lanes(valid, self.lanes, v * self.lanes) for v in vectors]
         whole = run.count // g
         if g == 1:
             whole = run.units
-        together = max(1, costs.STREAMS // g)
-        many = whole & -together
-        with fn.loop(0, many, together) as loop:
-            self._across(loop.index, together, [[mask] * g for mask in masks])
+        many = fn.index(0)
+        if together > 1:
+            many = whole & -together
+            with fn.loop(0, many, together) as loop:
+                self._across(loop.index, together, [[mask] * g for mask in masks])
         with fn.loop(many, whole) as loop:
             self._across(loop.index, 1, [[mask] * g for mask in masks])
         if g == 1:
