@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from hlokit.cpu.kernels.contraction.amx_convolution_plan import LINE, ROWS, AmxPlan
 from hlokit.cpu.kernels.contraction.amx_convolution_tile import turn
 from hlokit.cpu.kernels.contraction.elements import first_lanes, lanes_up_to, memory_of
+from hlokit.cpu.kernels.contraction.patch import Along, Patch, Place
 from hlokit.cpu.kernels.contraction.space import affine, unravelled
-from hlokit.cpu.kernels.contraction.split import RANGE_BYTES, has_raw, no_range, split, store_range, widened
-from hlokit.cpu.kernels.contraction.windows import both, each, phase_function
+from hlokit.cpu.kernels.contraction.split import RANGE_BYTES, has_raw, no_range, packed, store_range
+from hlokit.cpu.kernels.contraction.windows import both, counted, each, phase_function
 from hlokit.cpu.kernels.routine import Call, Phase
 from hlokit.cpu.llvm import I1, I32, I64, Function, Index, Module, Pointer, Value
 
@@ -28,28 +29,14 @@ class Lines:
         self.element = memory_of(self.s.operand)
         self.parts, self.group = plan.factors.parts, plan.factors.group
 
-    def pairs(self, values: Sequence[Value]) -> list[Value]:
-        """Vectors of 16 elements that share 32 bits, as the parts' registers."""
-        if self.parts > 1:
-            return split(values[0], values[1], self.parts)
-        total, *others = (value.zext(32) for value in values)
-        for i, value in enumerate(others, 1):
-            total = total | (value << (i * (32 // self.group)))
-        return [total]
-
     def put(
         self, values: Sequence[Value], is_raw: Value, places: Sequence[Pointer], bounds: Sequence[Value]
-    ) -> list[Value]:
-        """Stores the parts, or, if `is_raw` holds, the numbers in place of the first two; the bounds with them."""
-        found = self.pairs(values)
+    ) -> Sequence[Value]:
+        """Stores the parts; the bounds with them."""
+        found, bounds = packed(values, self.parts, bounds, is_raw)
         for value, place in zip(found, places, strict=True):
             place.to(I32).store(value)
-        if self.parts == 1:
-            return []
-        with is_raw.fn.when(is_raw):
-            for value, place in zip(values, places, strict=False):
-                place.to(self.element).store(value)
-        return widened(bounds, found[0])
+        return bounds
 
     def bounds(self, f: Function) -> list[Value]:
         """Those of no numbers; none where there are no parts."""
@@ -127,7 +114,7 @@ class Weights(Lines):
             with f.loop(0, ROWS, 1, step.carried) as unit:
                 values = [self._row(f, source, line, unit.index, own, features) for own in range(self.group)]
                 places = [target + unit.index * LINE + q * ROWS * LINE for q in range(self.parts)]
-                unit.next = self.put(values, f.argument("raw"), places, unit.carried)
+                unit.next = [*self.put(values, f.argument("raw"), places, unit.carried)]
             step.next = unit.results
         self.note_range(f, step.results)
         f.returns()
@@ -148,102 +135,78 @@ class Weights(Lines):
         return self.vectors(rhs, s.output.rhs, mask)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a line is laid out, and what of.
-
-    target   its address
-    source   the number of the element of lhs that it begins with
-    at       the place along each axis
-    inside   whether the place is one of the inputs', but for the axes that lines cross; None: it is
-    """
-
-    target: Pointer
-    source: Index
-    at: Mapping[int, Index]
-    inside: Value | None
-
-
-class LinePatch(Lines):
+class LinePatch(Patch):
     """Lays out the lines that a chunk reads.
 
-    void f(ptr lhs, ptr patch, i64 start..., i1 raw, ptr range): lhs of the group; start: each axis's first place
+    void f(ptr lhs, ptr patch, i64 start..., i1 raw, ptr range): lhs of the group; start: each axis's first input
     """
+
+    def __init__(self, module: Module, plan: AmxPlan) -> None:
+        self.module, self.plan, self.lines = module, plan, Lines(module, plan)
+        names = [f"start{i}" for i in range(len(plan.axes))]
+        parameters = [("ptr", "lhs"), ("ptr", "patch"), *(("i64", name) for name in names)]
+        f = Function("", [*parameters, ("i1", "raw"), ("ptr", "range")], attributes="noinline nounwind")
+        super().__init__(f.pointer("lhs", self.lines.element))
+        self.starts = [f.index_argument(name) for name in names]
+        self.raw, self.parts = f.argument("raw"), plan.factors.parts
+        if plan.turned is not None:
+            self.kept = f.local(I32, self.parts * ROWS * ROWS, 64)
 
     def written(self) -> str:
         """Adds the function; gives its name."""
-        p = self.plan
-        names = [f"start{i}" for i in range(len(p.axes))]
-        parameters = [("ptr", "lhs"), ("ptr", "patch"), *(("i64", name) for name in names)]
-        f = self.f = Function("", [*parameters, ("i1", "raw"), ("ptr", "range")], attributes="noinline nounwind")
-        self.starts = [f.index_argument(name) for name in names]
-        self.lhs, self.raw = f.pointer("lhs", self.element), f.argument("raw")
-        if p.turned is not None:
-            self.kept = f.local(I32, self.parts * ROWS * ROWS, 64)
-        self.note_range(f, self._phases(0, f.index(0), {}, self.bounds(f)))
+        f = self.fn
+        self.lines.note_range(f, self._phases(f.index(0), (), self.lines.bounds(f)))
         f.returns()
         return self.module.add_by_text(f, "convolution_lines")
 
-    def _loop(
-        self, count: int, bounds: list[Value], body: Callable[[Index, list[Value]], list[Value]], by: int = 1
-    ) -> list[Value]:
-        """The bounds after `body` of each index; no loop for one alone."""
-        if count == 1:
-            return body(self.f.index(0), bounds)
-        with self.f.loop(0, count, by, bounds) as loop:
-            loop.next = body(loop.index, loop.carried)
-        return loop.results
-
-    def _phases(self, i: int, number: Index, phases: Mapping[int, Index], bounds: list[Value]) -> list[Value]:
+    def _phases(self, number: Index, starts: Sequence[Index], bounds: Sequence[Value]) -> Sequence[Value]:
         """Grid by grid: what is written beyond a row's end is overwritten by the next row."""
-        p, f = self.plan, self.f
+        p, f, i = self.plan, self.fn, len(starts)
         if i == len(p.axes):
-            target = f.pointer("patch") + number * p.grid * LINE
-            return self._places(0, phases, _Place(target, f.index(0), {}, None), bounds)
+            grid = f.pointer("patch") + number * p.grid * LINE
+            return self.over(self._along(), Place(grid, dict(enumerate(starts)), f.index(0)), bounds)
         a = p.axes[i]
+        with counted(f, a.phases, bounds) as phase:
+            start = affine(f, 0, [(self.starts[i], 1), (phase.index, a.step)])
+            phase.next = [*self._phases(number * a.phases + phase.index, (*starts, start), phase.carried)]
+        return phase.results
 
-        def body(phase: Index, bounds: list[Value]) -> list[Value]:
-            return self._phases(i + 1, number * a.phases + phase, {**phases, i: phase}, bounds)
+    def _along(self) -> list[Along]:
+        """The places along all axes; lines cross some of them."""
+        p = self.plan
+        return [
+            Along(
+                number=i,
+                axis=a.axis,
+                count=a.extent,
+                step=a.stride * a.step,
+                pitch=pitch * LINE,
+                is_inside=i in (p.merged, p.turned) or _is_inside(p, i),
+                by=ROWS if i == p.turned else 1,
+            )
+            for i, (a, pitch) in enumerate(zip(p.axes, p.pitches, strict=True))
+        ]
 
-        return self._loop(a.phases, bounds, body)
-
-    def _places(self, i: int, phases: Mapping[int, Index], here: _Place, bounds: list[Value]) -> list[Value]:
-        """All places along the axes from number i on."""
-        p, f = self.plan, self.f
-        if i == len(p.axes):
-            return self._line(here, bounds)
-        a, pitch = p.axes[i], p.pitches[i]
-
-        def body(q: Index, bounds: list[Value]) -> list[Value]:
-            place = affine(f, 0, [(self.starts[i], 1), (q, a.stride * a.step), (phases[i], a.step)])
-            inside = here.inside
-            if i not in (p.merged, p.turned) and not _is_inside(p, i):
-                inside = both(inside, place.compare("ult", a.axis.inputs))
-            target, source = here.target + q * pitch * LINE, here.source + place * a.axis.lhs
-            return self._places(i + 1, phases, _Place(target, source, {**here.at, i: place}, inside), bounds)
-
-        return self._loop(a.extent, bounds, body, ROWS if i == p.turned else 1)
-
-    def _line(self, here: _Place, bounds: list[Value]) -> list[Value]:
+    def line(self, here: Place, carried: Sequence[Value]) -> Sequence[Value]:
         """The lines of one place, or, turned, of 16."""
         p = self.plan
         full, rest = divmod(p.contents, p.factors.deep)
         if p.lines_at_once < p.lines:
             full = p.lines_at_once
 
-        def body(line: Index, bounds: list[Value]) -> list[Value]:
-            to = replace(here, target=here.target + line * (self.parts * p.part * LINE))
-            if p.turned is not None:
-                return self._turned(line, to, bounds)
-            return self._as_it_lies(line, to, rest if line.number == full else 0, bounds)
+        def one(number: Index, rest: int, bounds: Sequence[Value]) -> Sequence[Value]:
+            to = replace(here, target=here.target + number * (self.parts * p.part * LINE))
+            return self._as_it_lies(number, to, rest, bounds) if p.turned is None else self._turned(number, to, bounds)
 
         if full:
-            bounds = self._loop(full, bounds, body)
-        return body(self.f.index(full), bounds) if rest else bounds
+            with counted(self.fn, full, carried) as loop:
+                loop.next = [*one(loop.index, 0, loop.carried)]
+            carried = loop.results
+        return one(self.fn.index(full), rest, carried) if rest else carried
 
-    def _as_it_lies(self, line: Index, here: _Place, rest: int, bounds: list[Value]) -> list[Value]:
+    def _as_it_lies(self, line: Index, here: Place, rest: int, bounds: Sequence[Value]) -> Sequence[Value]:
         """Lines whose factors lie side by side in memory; of the last one `rest` exist, if that is not 0."""
-        p, f = self.plan, self.f
+        p, f = self.plan, self.fn
         deep = p.factors.deep
         lanes = ROWS if self.parts > 1 else deep
         values: list[Value] = []
@@ -251,49 +214,36 @@ class LinePatch(Lines):
             mask: Value | None = lanes_up_to(f, max(0, rest - first), lanes) if rest else None
             if p.merged is not None:
                 place = affine(f, first, [(here.at[p.merged], p.channel.taps), (line, deep)])
-                mask = both(mask, self._window(place, lanes, here.inside))
+                limit = p.axes[p.merged].axis.inputs * p.channel.taps
+                mask = both(mask, self.present(place, range(lanes), limit, here.inside))
             elif here.inside is not None:
                 mask = both(mask, here.inside.splat(lanes))
-            values.append(self.lhs[affine(f, first, [(here.source, 1), (line, deep)])].load(lanes, mask))
+            values.append(self.base[affine(f, first, [(here.source, 1), (line, deep)])].load(lanes, mask))
         if self.parts == 1:
-            here.target.to(self.element).store(values[0])
+            here.target.to(self.lines.element).store(values[0])
             return []
         places = [here.target + q * p.part * LINE for q in range(self.parts)]
-        return self.put(values, self.raw, places, bounds)
+        return self.lines.put(values, self.raw, places, bounds)
 
-    def _window(self, first: Index, lanes: int, inside: Value | None) -> Value:
-        """The elements from the merged axis's `first` on that are there, as a mask."""
-        p = self.plan
-        assert p.merged is not None
-        return self._below(first, range(lanes), p.axes[p.merged].axis.inputs * p.channel.taps, inside)
-
-    def _below(self, first: Index, steps: Sequence[int], limit: int, inside: Value | None) -> Value:
-        """Which of the places `first` + step are below the limit and not below 0, if `inside` holds."""
-        f, short = self.f, first.trunc(32).splat(len(steps))
-        bound = f.constant(limit, short.type)
-        if inside is not None:
-            bound = inside.select(f.constant(limit, I32), 0).splat(len(steps))
-        return (short + f.vector_constant(steps, I32)).compare("ult", bound)
-
-    def _turned(self, line: Index, here: _Place, bounds: list[Value]) -> list[Value]:
+    def _turned(self, line: Index, here: Place, bounds: Sequence[Value]) -> Sequence[Value]:
         """Reads 16 places along the axis for each factor of the line, and turns them."""
-        p, f = self.plan, self.f
+        p, f = self.plan, self.fn
         with f.loop(0, ROWS, 1, bounds) as unit:
-            values = [self._across(line, unit.index, own, here) for own in range(self.group)]
+            values = [self._across(line, unit.index, own, here) for own in range(p.factors.group)]
             places = [self.kept + unit.index * LINE + q * ROWS * LINE for q in range(self.parts)]
-            unit.next = self.put(values, self.raw, places, unit.carried)
+            unit.next = [*self.lines.put(values, self.raw, places, unit.carried)]
         with each(f, self.parts) as part:
             turn(self.module, self.kept + part * (ROWS * LINE), LINE, here.target + part * (p.part * LINE), LINE)
         return unit.results
 
-    def _across(self, line: Index, unit: Index, own: int, here: _Place) -> Value:
+    def _across(self, line: Index, unit: Index, own: int, here: Place) -> Value:
         """One factor of 16 places' lines."""
-        p, f, turned = self.plan, self.f, self.plan.turned
+        p, f, turned = self.plan, self.fn, self.plan.turned
         assert turned is not None
         a = p.axes[turned]
         by = a.stride * a.step
-        number = self.factor(line, unit, own)
-        tap, feature = self.content(number)
+        number = self.lines.factor(line, unit, own)
+        tap, feature = self.lines.content(number)
         terms, place, inside = [(here.source, 1), (feature, p.channel.lhs)], here.at[turned], here.inside
         if p.contents % p.factors.deep:
             inside = both(inside, number < p.contents)
@@ -305,8 +255,8 @@ class LinePatch(Lines):
                 place = moved
             else:
                 inside = both(inside, moved.compare("ult", axis.inputs))
-        mask = self._below(place, range(0, ROWS * by, by), a.axis.inputs, inside)
-        return self.vectors(self.lhs[affine(f, 0, terms)], by * a.axis.lhs, mask)
+        mask = self.present(place, range(0, ROWS * by, by), a.axis.inputs, inside)
+        return self.lines.vectors(self.base[affine(f, 0, terms)], by * a.axis.lhs, mask)
 
 
 def _is_inside(p: AmxPlan, i: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hlokit.cpu.kernels.contraction.convolution_plan import Panel, WindowPlan
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to, read
-from hlokit.cpu.kernels.contraction.patch import Patch
+from hlokit.cpu.kernels.contraction.patch import Patch, Place, along
 from hlokit.cpu.kernels.contraction.space import affine
 from hlokit.cpu.kernels.contraction.windows import WindowSpace, each
 from hlokit.cpu.llvm import I1, Index, Pointer, Value, transposed
@@ -31,7 +31,8 @@ class FeaturePatch(Patch):
     def __init__(
         self, plan: WindowPlan, panel: Panel, base: Pointer, patch: Pointer, starts: Sequence[Index], nth: Index
     ) -> None:
-        super().__init__(plan, base, patch, starts)
+        super().__init__(base)
+        self.plan, self.scalar = plan, patch.element
         s, lanes, width = plan.space, plan.lanes, panel.vectors * plan.lanes
         self.panel = panel
         self.in_lines = s.output.lhs == 1 and lanes % s.shared == 0
@@ -45,19 +46,20 @@ class FeaturePatch(Patch):
             lines = [i for i in lines if plan.axes[i].extent > 1]
             self.turned = lines[-1] if lines else None
             numbers = [i for i in numbers if i != self.turned]
-        self.over(numbers, channel)
+        self.over(along(plan, numbers), Place(patch, dict(enumerate(starts)), channel))
 
-    def line(self, source: Index, target: Index, inside: Value | None) -> None:
+    def line(self, here: Place, carried: Sequence[Value]) -> Sequence[Value]:
         if self.turned is not None:
-            self._turned_line(self.turned, source, target, inside)
-            return
+            self._turned_line(self.turned, here)
+            return carried
         s, lanes = self.plan.space, self.plan.lanes
         for v in range(self.panel.vectors):
-            to = self.patch[target + v * lanes]
+            to, valid = here.target[v * lanes], self._valid(v)
             if self.in_lines:
-                to.store(self._in_line(source + v * lanes // s.shared, inside, -(-self._valid(v) // s.shared)))
+                to.store(self._in_line(here.source + v * lanes // s.shared, here.inside, -(-valid // s.shared)))
             else:
-                self._one_by_one(source + v * lanes * s.output.lhs, to, inside, self._valid(v))
+                self._one_by_one(here.source + v * lanes * s.output.lhs, to, here.inside, valid)
+        return carried
 
     def _valid(self, v: int) -> int:
         """The features that a vector has."""
@@ -79,7 +81,7 @@ class FeaturePatch(Patch):
             (value,) = read(s.operand, self.base, source + loop.index * s.output.lhs, 1, self.scalar)
             target[loop.index].store(value)
 
-    def _turned_line(self, number: int, source: Index, target: Index, inside: Value | None) -> None:
+    def _turned_line(self, number: int, here: Place) -> None:
         """Squares of lanes places and lanes features, read along the places and turned."""
         fn, panel, lanes, laid = self.fn, self.panel, self.plan.lanes, self.plan.axes[number]
         s = self.plan.space
@@ -88,15 +90,15 @@ class FeaturePatch(Patch):
         def square(v: Index, count: int) -> None:
             rows = [fn.constant(0, self.scalar.of(lanes))] * lanes
             for i in range(count):
-                row = affine(fn, i * s.output.lhs, [(v, lanes * s.output.lhs), (source, 1), (at, 1)])
+                row = affine(fn, i * s.output.lhs, [(v, lanes * s.output.lhs), (here.source, 1), (at, 1)])
                 (rows[i],) = read(s.operand, self.base, row, lanes, self.scalar, mask)
-            first = affine(fn, 0, [(v, lanes), (target, 1), (loop.index, laid.place)])
+            first = here.target[affine(fn, 0, [(v, lanes), (loop.index, laid.place)])]
             for i, value in enumerate(transposed(rows)):
-                self.patch[first + i * laid.place].store(value)
+                first[i * laid.place].store(value)
 
         with fn.loop(0, laid.extent, lanes) as loop:
-            at = self.starts[number] + loop.index
-            mask = self.present(at, laid.axis.inputs, inside)
+            at = here.at[number] + loop.index
+            mask = self.present(at, range(lanes), laid.axis.inputs, here.inside)
             if full:
                 with each(fn, full) as v:
                     square(v, lanes)

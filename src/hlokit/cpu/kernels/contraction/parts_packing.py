@@ -15,11 +15,9 @@ from hlokit.cpu.kernels.contraction.split import (
     LANES,
     RANGE_BYTES,
     has_raw,
-    raw,
-    split,
+    packed,
     store_no_range,
     store_range,
-    widened,
 )
 from hlokit.cpu.llvm import (
     I1,
@@ -28,7 +26,6 @@ from hlokit.cpu.llvm import (
     I32,
     Definition,
     Function,
-    IfElse,
     Index,
     Module,
     Pointer,
@@ -283,7 +280,7 @@ def _pack_function(form: Form, name: str) -> Definition:
     with fn.loop(0, blocks, 1, [fn.pointer("source", form.memory), fn.pointer("target", I32), *bounds]) as block:
         source, target, *inside = block.carried
         with fn.loop(0, LANES, 1, [source, *inside]) as row:
-            pairs, following = _packed(fn, form, row.carried[0], row.carried[1:])
+            pairs, following = packed(_values(form, row.carried[0]), form.parts, row.carried[1:], fn.argument("raw"))
             place = target + row.index * 64
             for p, value in enumerate(pairs):
                 (place + p * _PART_BYTES).store(value)
@@ -295,25 +292,11 @@ def _pack_function(form: Form, name: str) -> Definition:
     return fn.definition()
 
 
-def _packed(
-    fn: Function, form: Form, source: Pointer, bounds: Sequence[Value]
-) -> tuple[Sequence[Value], Sequence[Value]]:
-    """A vector of lanes, by part, and the bounds with it."""
-    places = [source]
-    for _ in range(form.steps - 1):
-        places.append(places[-1] + fn.index_argument("second"))
-    values = [place.load(LANES) for place in places]
-    if form.parts == 1:
-        total, *others = (value.zext(32) for value in values)
-        for q, value in enumerate(others, 1):
-            total = total | (value << (q * 32 // form.steps))
-        return [total], []
-    low, high = (value.cast("fpext", FLOAT.scalar) for value in values)
-    choice = IfElse(fn, fn.argument("raw"))
-    choice.otherwise(*raw(low, high, form.parts), *bounds)
-    pairs = split(low, high, form.parts)
-    found = choice.end(*pairs, *widened(bounds, pairs[0]))
-    return found[: form.parts], found[form.parts :]
+def _values(form: Form, source: Pointer) -> list[Value]:
+    """The vectors whose elements share a lane: floats if they have parts."""
+    second = source.fn.index_argument("second")
+    values = [place.load(LANES) for place in [source, *(source + second * q for q in range(1, form.steps))]]
+    return [value.cast("fpext", FLOAT.scalar) for value in values] if form.parts > 1 else values
 
 
 def _stage(module: Module, form: Form, *, across: bool) -> str:

@@ -1,86 +1,128 @@
-"""The inputs that a chunk of a convolution reads, laid out on the stack in the order of lhs, with zeros for padding."""
+"""The inputs that a chunk of a convolution reads, laid out on the stack in the order of lhs, with zeros for padding.
+
+A patch is a loop over the places of the chunk's inputs (Patch). Its kinds say what is laid out at each: runs of lhs,
+widened (InputPatch); vectors of features (depthwise.py); rows of AMX registers (amx_convolution_lines.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from hlokit.cpu.kernels.contraction.convolution_plan import Laid, WindowPlan
 from hlokit.cpu.kernels.contraction.elements import read
 from hlokit.cpu.kernels.contraction.space import affine
-from hlokit.cpu.kernels.contraction.windows import both, each
+from hlokit.cpu.kernels.contraction.windows import WindowAxis, both, counted
 from hlokit.cpu.llvm import I32, Index, Pointer, Value
 
 
-class Patch:
-    """Loops over the places of a chunk's inputs. Subclasses say what is laid out at each: `line`.
+@dataclass(frozen=True)
+class Along:
+    """The places along an axis.
 
-    base    address of lhs of the chunk's group
-    patch   where the inputs go, as elements that sums are made of
-    starts  each axis's place that the first output meets with its first tap
+    number     of the axis, by which lines know it
+    count, by  how many, and how many of them a line takes
+    step       inputs from one to the next
+    pitch      bytes from one to the next in the patch
+    is_inside  whether all are inputs; or lines find out themselves
     """
 
-    def __init__(self, plan: WindowPlan, base: Pointer, patch: Pointer, starts: Sequence[Index]) -> None:
-        self.plan, self.base, self.patch, self.starts = plan, base, patch, starts
-        self.fn, self.scalar = base.fn, patch.element
+    number: int
+    axis: WindowAxis
+    count: int
+    step: int
+    pitch: int
+    is_inside: bool
+    by: int = 1
 
-    def over(self, axes: Sequence[int], source: Index | int = 0) -> None:
-        """Lays out all places along these axes, from an element of lhs on."""
-        self._over(axes, self.fn.index(source), self.fn.index(0), None)
 
-    def _over(self, axes: Sequence[int], source: Index, target: Index, inside: Value | None) -> None:
+@dataclass(frozen=True)
+class Place:
+    """Where a line is laid out, and what of.
+
+    target   its address
+    at       the input along each axis, by number: at first the one that the first output meets with its first tap
+    source   the number of the element of lhs that it begins with
+    inside   whether the place is one of the inputs'; None: it is
+    """
+
+    target: Pointer
+    at: Mapping[int, Index]
+    source: Index
+    inside: Value | None = None
+
+
+class Patch:
+    """Loops over places of lhs, whose group's begins at `base`. Subclasses say what is laid out at each: `line`."""
+
+    def __init__(self, base: Pointer) -> None:
+        self.base, self.fn = base, base.fn
+
+    def over(self, axes: Sequence[Along], here: Place, carried: Sequence[Value] = ()) -> Sequence[Value]:
+        """Lays out all places along these axes; `carried` is what a line hands to the next one."""
         if not axes:
-            self.line(source, target, inside)
-            return
-        number, laid = axes[0], self.plan.axes[axes[0]]
-        with each(self.fn, laid.extent) as k:
-            at = self.starts[number] + k * laid.step
-            here = inside if laid.is_inside else both(inside, at.compare("ult", laid.axis.inputs))
-            self._over(axes[1:], source + at * laid.axis.lhs, target + k * laid.place, here)
+            return self.line(here, carried)
+        now, *inner = axes
+        with counted(self.fn, now.count, carried, now.by) as loop:
+            number, inside = here.at[now.number] + loop.index * now.step, here.inside
+            if not now.is_inside:
+                inside = both(inside, number.compare("ult", now.axis.inputs))
+            target, source = here.target + loop.index * now.pitch, here.source + number * now.axis.lhs
+            there = Place(target, {**here.at, now.number: number}, source, inside)
+            loop.next = [*self.over(inner, there, loop.carried)]
+        return loop.results
 
-    def line(self, source: Index, target: Index, inside: Value | None) -> None:
-        """Lays out what is at one place of the axes; `inside` says whether it is there, None that it always is."""
+    def line(self, here: Place, carried: Sequence[Value]) -> Sequence[Value]:
+        """Lays out what is at one place."""
         raise NotImplementedError
 
-    def present(self, first: Index, limit: int, inside: Value | None) -> Value:
-        """Which lanes of a vector from number `first` on are below the limit, and not below 0."""
-        lanes = self.plan.lanes
-        places = first.trunc(32).splat(lanes)
-        bound = self.fn.constant(limit, places.type)
+    def present(self, first: Index, steps: Sequence[int], limit: int, inside: Value | None) -> Value:
+        """Which of the numbers `first` + step are below the limit and not below 0, if `inside` holds."""
+        short = first.trunc(32).splat(len(steps))
+        bound = self.fn.constant(limit, short.type)
         if inside is not None:
-            bound = inside.select(self.fn.constant(limit, I32), 0).splat(lanes)
-        return (places + self.fn.lane_numbers(places.type)).compare("ult", bound)
+            bound = inside.select(self.fn.constant(limit, I32), 0).splat(len(steps))
+        return (short + self.fn.vector_constant(steps, I32)).compare("ult", bound)
+
+
+def along(plan: WindowPlan, numbers: Sequence[int]) -> list[Along]:
+    """The places along the axes of these numbers."""
+    size, laid = plan.arithmetic.total.bytes, [(i, plan.axes[i]) for i in numbers]
+    return [Along(i, a.axis, a.extent, a.step, a.place * size, a.is_inside) for i, a in laid]
 
 
 class InputPatch(Patch):
     """Copies and widens what a chunk reads, with zeros for padding."""
 
     def __init__(self, plan: WindowPlan, base: Pointer, patch: Pointer, starts: Sequence[Index]) -> None:
-        super().__init__(plan, base, patch, starts)
+        super().__init__(base)
+        self.plan, self.scalar = plan, patch.element
         axes, (self.inner, self.limit, self.extent) = _runs(plan)
-        self.over(axes)
+        self.over(along(plan, axes), Place(patch, dict(enumerate(starts)), base.fn.index(0)))
 
-    def line(self, source: Index, target: Index, inside: Value | None) -> None:
+    def line(self, here: Place, carried: Sequence[Value]) -> Sequence[Value]:
         laid, inputs = self.plan.axes[self.inner], max(1, self.plan.axes[self.inner].axis.inputs)
         each_input = self.limit // inputs
         if laid.step == 1 and laid.axis.lhs // each_input == 1 and self.extent > 1:
-            self._by_vectors(source, target, inside, self.starts[self.inner] * each_input)
-            return
+            self._by_vectors(here, here.at[self.inner] * each_input)
+            return carried
         fn, s = self.fn, self.plan.space
         with fn.loop(0, laid.extent) as loop:
-            at = self.starts[self.inner] + loop.index * laid.step
-            here = both(inside, at.compare("ult", laid.axis.inputs))
-            number = fn.index(here.select(affine(fn, 0, [(source, 1), (at, laid.axis.lhs)]), 0))
+            at = here.at[self.inner] + loop.index * laid.step
+            inside = both(here.inside, at.compare("ult", laid.axis.inputs))
+            number = fn.index(inside.select(affine(fn, 0, [(here.source, 1), (at, laid.axis.lhs)]), 0))
             (value,) = read(s.operand, self.base, number, 1, self.scalar)
-            self.patch[target + loop.index * laid.place].store(here.select(value, 0))
+            here.target[loop.index * laid.place].store(inside.select(value, 0))
+        return carried
 
-    def _by_vectors(self, source: Index, target: Index, inside: Value | None, start: Index) -> None:
+    def _by_vectors(self, here: Place, start: Index) -> None:
         """Vectors of a run: elements from `start` on of those that are there, 0..limit; zeros beyond."""
         lanes = self.plan.lanes
         with self.fn.loop(0, self.extent, lanes) as loop:
             at = start + loop.index
-            mask = self.present(at, self.limit, inside)
-            (value,) = read(self.plan.space.operand, self.base, source + at, lanes, self.scalar, mask)
-            self.patch[target + loop.index].store(value)
+            mask = self.present(at, range(lanes), self.limit, here.inside)
+            (value,) = read(self.plan.space.operand, self.base, here.source + at, lanes, self.scalar, mask)
+            here.target[loop.index].store(value)
 
 
 def _runs(plan: WindowPlan) -> tuple[list[int], tuple[int, int, int]]:

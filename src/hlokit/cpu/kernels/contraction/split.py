@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlokit.cpu.llvm import I16, I32, Function, Pointer, Value
+from hlokit.cpu.llvm import I16, I32, Function, IfElse, Pointer, Value
 
 LANES = 16
 PRODUCTS = {
@@ -68,6 +68,26 @@ def joined(pairs: Sequence[Value], is_raw: Value) -> list[Value]:
             total = total + bits.as_float()
         out.append(is_raw.select(number.as_float(), total))
     return out
+
+
+def packed(
+    values: Sequence[Value], parts: int, bounds: Sequence[Value], is_raw: Value
+) -> tuple[Sequence[Value], Sequence[Value]]:
+    """Vectors of 16 elements that share lanes of 32 bits, as registers of each part; and the bounds with them.
+
+    Of one part any elements, in the order of the vectors; of several two vectors of floats, `raw` if the i1 holds.
+    """
+    if parts == 1:
+        total, *others = (value.zext(32) for value in values)
+        for number, value in enumerate(others, 1):
+            total = total | (value << (number * 32 // len(values)))
+        return [total], []
+    low, high = values
+    choice = IfElse(low.fn, is_raw)
+    choice.otherwise(*raw(low, high, parts), *bounds)
+    pairs = split(low, high, parts)
+    found = choice.end(*pairs, *widened(bounds, pairs[0]))
+    return found[:parts], found[parts:]
 
 
 def no_range(fn: Function) -> list[Value]:

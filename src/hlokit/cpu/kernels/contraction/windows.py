@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from hlokit.cpu.kernels.contraction.denormals import PhaseFunction, may_flush
 from hlokit.cpu.kernels.contraction.space import stride_of
 from hlokit.cpu.kernels.routine import Call
-from hlokit.cpu.llvm import Function, Index, Value
+from hlokit.cpu.llvm import Function, Index, Loop, Value
 from hlokit.forms.contraction import Contraction, ContractionDimension, Role
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
@@ -199,12 +199,21 @@ def phase_function(call: Call) -> PhaseFunction:
 
 
 @contextmanager
+def counted(fn: Function, count: int, carries: Sequence[Value] = (), by: int = 1) -> Generator[Loop]:
+    """A loop over indices below `count`, or, for one alone, what is written inside as it is."""
+    if count > 1:
+        with fn.loop(0, count, by, carries) as loop:
+            yield loop
+        return
+    loop = Loop(fn.index(0), list(carries))
+    yield loop
+    loop.results = loop.next
+
+
+@contextmanager
 def each(fn: Function, count: int) -> Generator[Index]:
     """Indices below `count`: a loop, unless there is but one."""
-    if count == 1:
-        yield fn.index(0)
-        return
-    with fn.loop(0, count) as loop:
+    with counted(fn, count) as loop:
         yield loop.index
 
 
