@@ -8,7 +8,7 @@ from dataclasses import replace
 from hlokit.cpu.kernels.contraction.amx_convolution_plan import LINE, ROWS, AmxPlan
 from hlokit.cpu.kernels.contraction.amx_convolution_tile import turn
 from hlokit.cpu.kernels.contraction.elements import first_lanes, lanes_up_to, memory_of
-from hlokit.cpu.kernels.contraction.patch import Along, Patch, Place
+from hlokit.cpu.kernels.contraction.patch import Along, Patch, PatchPlace
 from hlokit.cpu.kernels.contraction.space import affine, unravelled
 from hlokit.cpu.kernels.contraction.split import RANGE_BYTES, has_raw, no_range, packed, store_range
 from hlokit.cpu.kernels.contraction.windows import both, counted, each, phase_function
@@ -164,7 +164,7 @@ class LinePatch(Patch):
         p, f, i = self.plan, self.fn, len(starts)
         if i == len(p.axes):
             grid = f.pointer("patch") + number * p.grid * LINE
-            return self.over(self._along(), Place(grid, dict(enumerate(starts)), f.index(0)), bounds)
+            return self.over(self._along(), PatchPlace(grid, dict(enumerate(starts)), f.index(0)), bounds)
         a = p.axes[i]
         with counted(f, a.phases, bounds) as phase:
             start = affine(f, 0, [(self.starts[i], 1), (phase.index, a.step)])
@@ -187,7 +187,7 @@ class LinePatch(Patch):
             for i, (a, pitch) in enumerate(zip(p.axes, p.pitches, strict=True))
         ]
 
-    def line(self, here: Place, carried: Sequence[Value]) -> Sequence[Value]:
+    def line(self, here: PatchPlace, carried: Sequence[Value]) -> Sequence[Value]:
         """The lines of one place, or, turned, of 16."""
         p = self.plan
         full, rest = divmod(p.contents, p.factors.deep)
@@ -204,7 +204,7 @@ class LinePatch(Patch):
             carried = loop.results
         return one(self.fn.index(full), rest, carried) if rest else carried
 
-    def _as_it_lies(self, line: Index, here: Place, rest: int, bounds: Sequence[Value]) -> Sequence[Value]:
+    def _as_it_lies(self, line: Index, here: PatchPlace, rest: int, bounds: Sequence[Value]) -> Sequence[Value]:
         """Lines whose factors lie side by side in memory; of the last one `rest` exist, if that is not 0."""
         p, f = self.plan, self.fn
         deep = p.factors.deep
@@ -225,7 +225,7 @@ class LinePatch(Patch):
         places = [here.target + q * p.part * LINE for q in range(self.parts)]
         return self.lines.put(values, self.raw, places, bounds)
 
-    def _turned(self, line: Index, here: Place, bounds: Sequence[Value]) -> Sequence[Value]:
+    def _turned(self, line: Index, here: PatchPlace, bounds: Sequence[Value]) -> Sequence[Value]:
         """Reads 16 places along the axis for each factor of the line, and turns them."""
         p, f = self.plan, self.fn
         with f.loop(0, ROWS, 1, bounds) as unit:
@@ -236,7 +236,7 @@ class LinePatch(Patch):
             turn(self.module, self.kept + part * (ROWS * LINE), LINE, here.target + part * (p.part * LINE), LINE)
         return unit.results
 
-    def _across(self, line: Index, unit: Index, own: int, here: Place) -> Value:
+    def _across(self, line: Index, unit: Index, own: int, here: PatchPlace) -> Value:
         """One factor of 16 places' lines."""
         p, f, turned = self.plan, self.fn, self.plan.turned
         assert turned is not None

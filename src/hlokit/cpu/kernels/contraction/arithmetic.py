@@ -73,7 +73,7 @@ class Arithmetic:
 
 
 FUSED = Arithmetic("float", FLOAT, FLOAT)
-"""Of f32, one multiply-add after the other."""
+"""Multiply-adds of f32, one after the other."""
 
 
 def fused(x: Value, y: Value, total: Value) -> Value:

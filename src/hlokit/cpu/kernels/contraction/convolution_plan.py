@@ -117,7 +117,7 @@ class WindowPlan:
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """That of the sums, of one product after the other."""
+        """Arithmetic of the sums: one product after the other."""
         total = type_of(scalar_type(self.space.wide))
         return Arithmetic("float" if total.is_float else "int", total, total)
 

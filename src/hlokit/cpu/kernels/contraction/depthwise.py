@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hlokit.cpu.kernels.contraction.convolution_plan import Panel, WindowPlan
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to, read
-from hlokit.cpu.kernels.contraction.patch import Patch, Place, along
+from hlokit.cpu.kernels.contraction.patch import Patch, PatchPlace, along
 from hlokit.cpu.kernels.contraction.space import affine
 from hlokit.cpu.kernels.contraction.windows import WindowSpace, each
 from hlokit.cpu.llvm import I1, Index, Pointer, Value, transposed
@@ -46,9 +46,9 @@ class FeaturePatch(Patch):
             lines = [i for i in lines if plan.axes[i].extent > 1]
             self.turned = lines[-1] if lines else None
             numbers = [i for i in numbers if i != self.turned]
-        self.over(along(plan, numbers), Place(patch, dict(enumerate(starts)), channel))
+        self.over(along(plan, numbers), PatchPlace(patch, dict(enumerate(starts)), channel))
 
-    def line(self, here: Place, carried: Sequence[Value]) -> Sequence[Value]:
+    def line(self, here: PatchPlace, carried: Sequence[Value]) -> Sequence[Value]:
         if self.turned is not None:
             self._turned_line(self.turned, here)
             return carried
@@ -81,7 +81,7 @@ class FeaturePatch(Patch):
             (value,) = read(s.operand, self.base, source + loop.index * s.output.lhs, 1, self.scalar)
             target[loop.index].store(value)
 
-    def _turned_line(self, number: int, here: Place) -> None:
+    def _turned_line(self, number: int, here: PatchPlace) -> None:
         """Squares of lanes places and lanes features, read along the places and turned."""
         fn, panel, lanes, laid = self.fn, self.panel, self.plan.lanes, self.plan.axes[number]
         s = self.plan.space

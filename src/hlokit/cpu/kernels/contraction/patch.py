@@ -37,7 +37,7 @@ class Along:
 
 
 @dataclass(frozen=True)
-class Place:
+class PatchPlace:
     """Where a line is laid out, and what of.
 
     target   its address
@@ -58,7 +58,7 @@ class Patch:
     def __init__(self, base: Pointer) -> None:
         self.base, self.fn = base, base.fn
 
-    def over(self, axes: Sequence[Along], here: Place, carried: Sequence[Value] = ()) -> Sequence[Value]:
+    def over(self, axes: Sequence[Along], here: PatchPlace, carried: Sequence[Value] = ()) -> Sequence[Value]:
         """Lays out all places along these axes; `carried` is what a line hands to the next one."""
         if not axes:
             return self.line(here, carried)
@@ -68,11 +68,11 @@ class Patch:
             if not now.is_inside:
                 inside = both(inside, number.compare("ult", now.axis.inputs))
             target, source = here.target + loop.index * now.pitch, here.source + number * now.axis.lhs
-            there = Place(target, {**here.at, now.number: number}, source, inside)
+            there = PatchPlace(target, {**here.at, now.number: number}, source, inside)
             loop.next = [*self.over(inner, there, loop.carried)]
         return loop.results
 
-    def line(self, here: Place, carried: Sequence[Value]) -> Sequence[Value]:
+    def line(self, here: PatchPlace, carried: Sequence[Value]) -> Sequence[Value]:
         """Lays out what is at one place."""
         raise NotImplementedError
 
@@ -98,9 +98,9 @@ class InputPatch(Patch):
         super().__init__(base)
         self.plan, self.scalar = plan, patch.element
         axes, (self.inner, self.limit, self.extent) = _runs(plan)
-        self.over(along(plan, axes), Place(patch, dict(enumerate(starts)), base.fn.index(0)))
+        self.over(along(plan, axes), PatchPlace(patch, dict(enumerate(starts)), base.fn.index(0)))
 
-    def line(self, here: Place, carried: Sequence[Value]) -> Sequence[Value]:
+    def line(self, here: PatchPlace, carried: Sequence[Value]) -> Sequence[Value]:
         laid, inputs = self.plan.axes[self.inner], max(1, self.plan.axes[self.inner].axis.inputs)
         each_input = self.limit // inputs
         if laid.step == 1 and laid.axis.lhs // each_input == 1 and self.extent > 1:
@@ -115,7 +115,7 @@ class InputPatch(Patch):
             here.target[loop.index * laid.place].store(inside.select(value, 0))
         return carried
 
-    def _by_vectors(self, here: Place, start: Index) -> None:
+    def _by_vectors(self, here: PatchPlace, start: Index) -> None:
         """Vectors of a run: elements from `start` on of those that are there, 0..limit; zeros beyond."""
         lanes = self.plan.lanes
         with self.fn.loop(0, self.extent, lanes) as loop:
