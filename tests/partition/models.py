@@ -3,7 +3,7 @@
     --markdown FILE     the table
     --show NAME         the collectives of both, with the reasons of ours
 
-For each: the bytes that a device sends in collectives (as rings send them; those of a loop's body as often as it runs),
+For each: the bytes that a device sends in collectives (the mean; as rings send them, and as often as loops run),
 the ops on whole values, and whether the results agree with those of JAX's CPU client. XLA's program is what
 `compiled.as_text()` says in a process with 8 devices. Exit status 1 if results differ or more than 1.25 times XLA's bytes
 are sent.
@@ -26,9 +26,8 @@ from typing import Any
 import numpy as np
 
 import hlokit as hk
-from hlokit.analysis.loops import trip_count
+from hlokit.analysis.loops import runs
 from hlokit.analysis.simulation.program import device_groups, device_pairs
-from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 
 ROOT = Path(__file__).parents[2]
@@ -279,20 +278,14 @@ def recorded(names: list[str], folder: Path) -> None:
 
 
 def sent(module: hk.HloModule) -> Counter[str]:
-    """Bytes that a device sends, at most, by kind of collective."""
+    """Bytes that a device sends, by kind of collective: the mean of all devices."""
     found: Counter[str] = Counter()
-    _count(module.entry, 1, module, found)
+    for computation, times in runs(module).items():
+        for instruction in computation.instructions:
+            kind = instruction.opcode.removesuffix("-start")
+            if kind in _SENT:
+                found[kind] += times * round(_SENT[kind](instruction, module))
     return found
-
-
-def _count(computation: Computation, times: int, module: hk.HloModule, found: Counter[str]) -> None:
-    for instruction in computation.instructions:
-        kind = instruction.opcode.removesuffix("-start")
-        if kind in _SENT:
-            found[kind] += times * round(_SENT[kind](instruction, module))
-        inner = times * (trip_count(instruction) or 1) if kind == "while" else times
-        for called in instruction.called:
-            _count(called, inner, module, found)
 
 
 def _group(instruction: Instruction, module: hk.HloModule) -> int:
@@ -309,7 +302,8 @@ def _permuted(instruction: Instruction, module: hk.HloModule) -> float:
     pairs = device_pairs(
         op.source_target_pairs, module.replica_count, module.num_partitions, of_partitions=op.channel_id is not None
     )
-    return _bytes(instruction) if any(source != target for source, target in pairs) else 0
+    devices = module.replica_count * module.num_partitions
+    return _bytes(instruction) * sum(source != target for source, target in pairs) / devices
 
 
 def _around(times: float, grows: bool = False) -> Callable[[Instruction, hk.HloModule], float]:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from hlokit.hlo.computation import Computation, has_side_effect
 from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray
 from hlokit.ops.comparison import Compare
 from hlokit.ops.structure import Constant, GetTupleElement
@@ -36,6 +37,21 @@ def trip_count(loop: Instruction) -> int | None:
         return noted
     found = counter(loop)
     return found.trips if found is not None else None
+
+
+def runs(module: HloModule) -> dict[Computation, int]:
+    """How often each computation that control flow reaches runs in a run of the module.
+
+    A loop whose number of passes is not known counts as one pass, each branch of a conditional as taken.
+    """
+    found: dict[Computation, int] = {module.entry: 1}
+    for computation in reversed(module.computations()):  # callers first
+        for instruction in computation.instructions if computation in found else ():
+            if instruction.op.form == "control":
+                passes = trip_count(instruction) if instruction.opcode == "while" else 1
+                for called in instruction.called:
+                    found[called] = found.get(called, 0) + found[computation] * (1 if passes is None else passes)
+    return found
 
 
 def annotated_trip_count(loop: Instruction) -> int | None:

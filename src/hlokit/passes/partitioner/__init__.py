@@ -17,6 +17,8 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.hlo.verifier import verify
 from hlokit.ops.elementwise import Copy
+from hlokit.ops.movement import Broadcast
+from hlokit.ops.reshaping import Reshape
 from hlokit.ops.structure import Parameter
 from hlokit.passes.call_inliner import CallInliner
 from hlokit.passes.defuser import Defuser
@@ -180,6 +182,7 @@ def prepared(module: HloModule) -> HloModule:
     CallInliner().run(module)
     module.settle()
     _refuse_dynamic(module)
+    _reshape_broadcasts(module)
     _refuse_manual(module)
     _plain_combiners(module)
     return module
@@ -268,6 +271,16 @@ def _plain_combiners(module: HloModule) -> None:
             if isinstance(instruction.op, Copy):
                 computation.replace(instruction, instruction.operands[0])
         computation.remove_dead()
+
+
+def _reshape_broadcasts(module: HloModule) -> None:
+    """Broadcasts that only add dimensions of size 1 become reshapes, along which propagation passes axes both ways."""
+    for instruction in module.instructions():
+        op = instruction.op
+        if isinstance(op, Broadcast) and op.dimensions == tuple(sorted(op.dimensions)):
+            (operand,) = instruction.operands
+            if operand.shape.rank and operand.shape.size == instruction.shape.size:
+                instruction.op = Reshape(None, instruction.shape.logical)
 
 
 def _refuse_dynamic(module: HloModule) -> None:

@@ -7,7 +7,7 @@ these send it what it lacks, and what no part has is filled. Then the op runs on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
@@ -153,27 +153,38 @@ def _with(values: Sequence[_T], number: int, value: _T) -> tuple[_T, ...]:
 
 @lru_cache(maxsize=1024)
 def exchange(size: int, count: int, found: Reach) -> Exchange | None:
-    """The exchange by which `count` places with equal parts of `size` elements get what they reach; None: no need."""
+    """The exchange by which `count` places with equal parts of `size` elements get what they reach; None: no need.
+
+    Of two ways the one that sends less: pieces counted from the first part that a place needs, or from its own.
+    """
     part = -(-size // count)
     starts = [found.step * place + found.first for place in range(count)]
-    needs = [(max(s, 0), min(s + found.count, size)) for s in starts]
-    firsts = [s // part if low < high else None for s, (low, high) in zip(starts, needs, strict=True)]
-    missing = [low // part - first for (low, _), first in zip(needs, firsts, strict=True) if first is not None]
-    if not missing:
+    needs = {p: (max(s, 0), min(s + found.count, size)) for p, s in enumerate(starts)}
+    needs = {place: (low, high) for place, (low, high) in needs.items() if low < high}
+    if not needs:
         return None
-    firsts = [first + min(missing) if first is not None else None for first in firsts]
-    last = max((high - 1) // part - first for (_, high), first in zip(needs, firsts, strict=True) if first is not None)
-    begin = min(
-        low - first * part
-        for (low, _), first in zip(needs, firsts, strict=True)
-        if first is not None and low // part == first
-    )
+    by_need = {place: low // part for place, (low, _) in needs.items()}
+    behind = min(first - place for place, first in by_need.items())
+    by_place = {place: place + behind for place in needs}
+    ways = [_exchange(starts, needs, part, firsts, found.count) for firsts in (by_need, by_place)]
+    return min(ways, key=lambda way: (way.sent, way.rounds))
+
+
+def _exchange(
+    starts: Sequence[int], needs: Mapping[int, tuple[int, int]], part: int, firsts: Mapping[int, int], count: int
+) -> Exchange:
+    """The exchange whose piece j is, of each place, the part firsts[place] + j.
+
+    starts  where what a place needs begins, with what is outside of the array; needs: (begin, end) within it
+    """
+    last = max((high - 1) // part - firsts[place] for place, (_, high) in needs.items())
+    begin = min((low - firsts[p] * part for p, (low, _) in needs.items() if low // part == firsts[p]), default=0)
     pieces: list[Piece] = []
     for j in range(last + 1):
         pairs = [
-            (first + j, place)
-            for place, ((low, high), first) in enumerate(zip(needs, firsts, strict=True))
-            if first is not None and low // part <= first + j <= (high - 1) // part
+            (firsts[place] + j, place)
+            for place, (low, high) in needs.items()
+            if low // part <= firsts[place] + j <= (high - 1) // part
         ]
         end = part if j < last else max(min(needs[place][1] - block * part, part) for block, place in pairs)
         start = begin if j == 0 else 0
@@ -184,9 +195,9 @@ def exchange(size: int, count: int, found: Reach) -> Exchange | None:
             own = frozenset[int]()
         pieces.append(Piece(start, end - start, tuple(rounds), own))
     total = sum(piece.size for piece in pieces)
-    at = [s - (first * part + begin) if first is not None else 0 for s, first in zip(starts, firsts, strict=True)]
+    at = [s - (firsts[place] * part + begin) if place in firsts else 0 for place, s in enumerate(starts)]
     low = max(0, *(-a for a in at))
-    high = max(0, *(a + found.count - total for a in at))
+    high = max(0, *(a + count - total for a in at))
     return Exchange(tuple(pieces), tuple(a + low for a in at), low, high)
 
 
