@@ -1,4 +1,5 @@
-"""All-reduces that do not wait for each other, and sum over the same devices, become one: devices meet once."""
+"""Fewer meetings of devices: what was moved a moment ago is used again, and all-reduces that do not wait for each other
+become one."""
 
 from __future__ import annotations
 
@@ -8,19 +9,47 @@ from hlokit.analysis.reducers import single_op
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.ops.collectives import AllReduce
+from hlokit.ops.collectives import AllGather, AllReduce
+from hlokit.ops.exchanges import AllToAll, CollectivePermute
 from hlokit.ops.structure import GetTupleElement
 
 MOST_BYTES = 1 << 25
 """Bytes that one all-reduce sums up at most: what waits for another is kept in memory meanwhile."""
+_NEAR = 32
+"""Instructions that a moved value is kept for, at most, so that the next that moves it can use it. What is used much
+later, as weights in a gradient, is moved again instead of kept."""
 
 
 def combined(module: HloModule) -> dict[Instruction, Instruction]:
-    """Combines them in place; gives for each all-reduce that is gone the one that it is a part of."""
+    """Combines them in place; gives for each collective that is gone the one that does its work."""
     found: dict[Instruction, Instruction] = {}
     for computation in module.all_computations:
-        found |= _in_computation(computation)
+        shared = _shared(computation)
+        joined = _in_computation(computation)
+        found |= {old: joined.get(new, new) for old, new in shared.items()} | joined
     return found
+
+
+def _shared(computation: Computation) -> dict[Instruction, Instruction]:
+    """Collectives that move a value as another has just moved it, which takes their place."""
+    order = computation.post_order()
+    last = {instruction: place for place, user in enumerate(order) for instruction in user.operands}
+    known: dict[Hashable, Instruction] = {}
+    gone: dict[Instruction, Instruction] = {}
+    for place, instruction in enumerate(order):
+        if type(instruction.op) not in (AllGather, AllToAll, CollectivePermute):
+            continue
+        key = (instruction.op.replace(channel_id=0), tuple(instruction.operands))
+        first = known.get(key)
+        if first is not None and place - last.get(first, place) <= _NEAR:
+            computation.replace(instruction, first)
+            last[first] = max(last.get(first, place), last.get(instruction, place))
+            gone[instruction] = first
+        else:
+            known[key] = instruction
+    for instruction in gone:
+        computation.remove(instruction)
+    return gone
 
 
 def _in_computation(computation: Computation) -> dict[Instruction, Instruction]:
