@@ -43,7 +43,8 @@ class _Tensor(ctypes.Structure):
 def buffer_to_dlpack_managed_tensor(buffer: ArrayImpl, stream: int | None = None) -> Any:
     """A capsule "dltensor" that shares the buffer's memory and keeps it alive; `stream` is for other platforms.
 
-    XlaRuntimeError for a deleted buffer, and for types that have no code here: floats of 8 bits and fewer, integers below 8 bits.
+    XlaRuntimeError for a deleted buffer, and for types that have no code here: floats of 8 bits and fewer, integers
+    below 8 bits.
     """
     if not isinstance(buffer, ArrayImpl):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"buffer_to_dlpack_managed_tensor(): expected a buffer, got {type(buffer).__name__}")
