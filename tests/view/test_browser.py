@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -146,6 +147,33 @@ def test_two_programs_side_by_side(shows: Open) -> None:
     driver.execute_script("document.querySelector('#panel tr.changed td:last-child button').click()")
     assert "changed" in text(driver, "#details dl") and text(driver, "#stagename").endswith("second: m")
     assert driver.find_elements("css selector", "#graph .changed.at")
+
+
+def test_shardings_and_collectives_with_their_reasons(shows: Open) -> None:
+    module = hk.parse(
+        "HloModule m\nENTRY e { x = f32[8,16] parameter(0), sharding={devices=[1,2]<=[2]} w = f32[16,32] parameter(1), sharding={devices=[2,1]<=[2]} "
+        "d = f32[8,32] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0} ROOT r = f32[8,32] negate(d) }"
+    )
+    parts = hk.partition(module, out_shardings=["{replicated}"])
+    [reason] = parts.reasons
+    driver = shows(parts.view(), f"#stage=1&at={reason.collective}&tab=collectives")
+    assert reason.because in text(driver, "#panel") and f"{reason.nbytes / 1e3:.1f} kB" in text(driver, "#panel")
+    assert "1 collectives" in text(driver, "#panel") and text(driver, "#details h2") == reason.collective
+    driver.execute_script("document.querySelector('#panel td:nth-child(5) button').click()")
+    assert text(driver, "#details h2") == reason.op == "d" and "whole values" in text(driver, "#stagename")
+    assert "a colour for each sharding" in text(driver, "#legend")
+    fill = "return document.querySelector('#graph [data-name=x] rect').style.fill"
+    assert "light-dark(" in driver.execute_script(fill) and "devices" in text(driver, "#graph [data-name=x]")
+
+
+def test_it_prints(shows: Open, compiled: View) -> None:
+    driver = shows(compiled, "#tab=profile")
+    pdf = base64.b64decode(driver.execute_cdp_cmd("Page.printToPDF", {})["data"])
+    assert pdf.startswith(b"%PDF") and len(pdf) > 10_000
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    shown = {place: driver.find_element("css selector", place).is_displayed() for place in ("#details", "#panel", "#graph", "#outline", "#tabs")}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert shown == {"#details": True, "#panel": True, "#graph": True, "#outline": False, "#tabs": False}
 
 
 def test_a_hostile_program_stays_text(shows: Open) -> None:

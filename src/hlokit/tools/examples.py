@@ -16,7 +16,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hlokit opt model.hlo --print-after-all",
     ),
     "diff": ("hlokit diff a.hlo b.hlo --html page.html", "hlokit diff dump_folder --details"),
-    "view": ("hlokit view model.hlo -o model.html --random 0", "hlokit view huge.hlo --graph"),
+    "view": (
+        "hlokit view model.hlo -o model.html --random 0",
+        "hlokit view huge.hlo --graph",
+        "hlokit view model.hlo --mesh a=2,b=4",
+    ),
     "compare": ("hlokit compare model.hlo --random 0 --engines compiled,jaxlib --report found",),
     "reduce": (
         "hlokit reduce model.hlo --mismatch reference jaxlib",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from hlokit.api import compile as compile_module
-from hlokit.api import verify
+from hlokit.api import partition, verify
 from hlokit.errors import ArgumentError
 from hlokit.runtime.executable import Executable
 from hlokit.runtime.profile import Profile
@@ -25,6 +25,7 @@ def view(
     graph: bool = False,
     input: Path | None = None,
     random: int | None = None,
+    mesh: str | None = None,
 ) -> None:
     """Writes a page that shows a program: passes, graph, loops, LLVM text, assembly, memory. It opens in any browser,
     without a server or a network.
@@ -41,11 +42,16 @@ def view(
         arguments as .npz, as `hlokit run` takes them: the program is run and the page shows the time of each step.
     random:
         the seed of random arguments, for the same.
+    mesh:
+        axes and their sizes, as a=2,b=4: the program is divided, and the page shows shardings, collectives and why
+        there are any.
     """
     module = loaded(file)
     verify(module)
     page: View
-    if not graph:
+    if mesh is not None:
+        page = partition(module, mesh).view()
+    elif not graph:
         made: Any = compile_module(module)
         if not isinstance(made, Executable):
             raise ArgumentError("view: a program of several devices: --graph shows its graph and passes")

@@ -5,6 +5,7 @@
              order: name, opcode, shape, text, scope, source, sharding (strings), operands and called (numbers of
              instructions and computations); `origins`: pairs of (instruction of the stage before, mark)
     code     the steps, the listing of loops with the step and the instructions of each line, LLVM text and assembly
+    communication  of a divided program, by the names of collectives: what asked for each, why, and what would avoid it
     memory   the places in memory and the steps between which they are in use
     profile  times, bytes and operations of each step
     diff     two programs line by line; their graphs, if they are there, are the stages, with `kinds` of differences
@@ -29,6 +30,7 @@ from hlokit.rules import selected
 from hlokit.text.printer import PrintOptions, instruction_text
 
 if TYPE_CHECKING:
+    from hlokit.passes.partitioner.reasons import Reason
     from hlokit.runtime.executable import Executable
     from hlokit.runtime.profile import Profile
 
@@ -113,6 +115,7 @@ class PageData:
             "operands": [[numbers[o] for o in i.operands] for i in order],
             "called": {numbers[i]: [places[c] for c in i.called] for i in order if i.called},
             "flops": {numbers[i]: costs[i].flops for i in order if costs[i].flops},
+            "moved": {numbers[i]: i.shape.nbytes for i in order if i.op.form == "communicate"},
         }
         if origins is not None:
             stage["origins"] = [[x for old, m in origins[i].items() for x in (before[old], int(m))] for i in order]
@@ -156,6 +159,16 @@ class PageData:
                 [list(r.buffers), r.kind, r.offset, r.nbytes, r.begin, r.end, r.first, r.last]
                 for r in memory.live_ranges
             ],
+        }  # fmt: skip
+
+    def communication(self, reasons: Iterable[Reason]) -> None:
+        """Why a divided program communicates."""
+        self._data["communication"] = {
+            r.collective: {
+                "bytes": r.nbytes, "op": r.op, "opcode": r.opcode, "axes": ", ".join(map(str, r.axes)),
+                "value": r.value, "before": r.before, "after": r.after, "because": r.because, "advice": r.advice,
+            }
+            for r in reasons if r.collective
         }  # fmt: skip
 
     def profile(self, profile: Profile) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.lineage import Mark
 from hlokit.hlo.module import HloModule
 from hlokit.passes.pipeline import optimize
 from hlokit.stack import with_stack
@@ -11,6 +13,7 @@ from hlokit.view.data import PageData
 from hlokit.view.page import View, page
 
 if TYPE_CHECKING:
+    from hlokit.passes.partitioner import Partitioned
     from hlokit.runtime.executable import Executable
     from hlokit.runtime.profile import Profile
 
@@ -29,6 +32,22 @@ def view_module(module: HloModule, *, passes: bool = True) -> View:
         data.passes(lineage)
     else:
         data.stage("input", module)
+    return page(data.json())
+
+
+@with_stack
+def view_partitioned(partitioned: Partitioned) -> View:
+    """The page of a divided program: the program on whole values with all shardings, then that of a device."""
+    data = PageData(partitioned.module.name)
+    whole = partitioned.propagation.module.clone()
+    partitioned.propagation.annotate(whole)
+    data.stage("whole values", whole)
+    ops = {i.name: i for i in whole.instructions()}
+    asked: dict[str, Instruction] = {r.collective: ops[r.op] for r in partitioned.reasons if r.op in ops}
+    parts = partitioned.module.instructions()
+    origins = {i: {asked[i.name]: Mark.MADE} if i.name in asked else {} for i in parts}
+    data.stage("partition", partitioned.module, origins, {i: "b" if i.name in asked else "same" for i in parts})
+    data.communication(partitioned.reasons)
     return page(data.json())
 
 

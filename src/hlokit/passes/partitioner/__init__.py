@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +37,9 @@ from hlokit.types.mesh import Mesh
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import NamedSharding, Sharding
 
+if TYPE_CHECKING:
+    from hlokit.view.page import View
+
 MOST_DEVICES = 1 << 12
 """Devices that a program is partitioned for."""
 
@@ -58,6 +62,16 @@ class Partitioned:
     _grid: Grid
     _inputs: tuple[tuple[Shape, tuple[Placement, ...]], ...]
     _output: tuple[Shape, tuple[Placement, ...]]
+
+    def view(self) -> View:
+        """A page that shows the program on whole values with its shardings, and that of a device with its collectives.
+
+        Returns
+        -------
+        View
+            The page: `save` it as a file, or let a notebook show it.
+        """
+        return import_module("hlokit.view.making").view_partitioned(self)
 
     def split(self, *arguments: Any) -> list[list[Any]]:
         """The arguments of each device: its parts of whole arguments. Parts that stick out are padded with zeros.

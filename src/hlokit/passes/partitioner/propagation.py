@@ -82,13 +82,19 @@ class Propagation:
 
     def annotated(self) -> HloModule:
         """The module, each of whose instructions has its placement as its sharding from now on."""
-        for instruction, placements in self.placements.items():
+        return self.annotate(self.module)
+
+    def annotate(self, module: HloModule) -> HloModule:
+        """The same of a copy of the module, whose instructions have the same names."""
+        named = {i.name: i for i in module.instructions()}
+        for own, placements in self.placements.items():
+            instruction = named[own.name]
             shardings = tuple(Sharding("named", named=self.grid.sharding(p)) for p in placements)
             if instruction.shape.is_tuple:
                 instruction.ensure_extra().sharding = Sharding("tuple", elements=shardings)
             elif instruction.shape.is_array:
                 instruction.ensure_extra().sharding = shardings[0]
-        return self.module
+        return module
 
     def reasons(self) -> list[str]:
         """A line for each array that is divided, and whence it has each axis."""

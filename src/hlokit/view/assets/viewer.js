@@ -474,7 +474,7 @@ const TABS = {
   values: ["Values", () => D.live, drawValues],
   pass: ["Pass", () => stages.length > 1 && !D.diff, drawPass], loops: ["Loops", () => D.code, drawCode], llvm: ["LLVM", () => D.code, drawCode],
   asm: ["Assembly", () => D.code, drawCode], profile: ["Profile", () => D.profile, drawProfile], memory: ["Memory", () => D.memory, drawMemory],
-  reasons: ["Reasons", () => D.code, drawReasons], collectives: ["Collectives", () => stages.length && collectives().length, drawCollectives],
+  reasons: ["Reasons", () => D.code, drawReasons], collectives: ["Collectives", () => stages.some(s => Object.keys(s.moved || {}).length), drawCollectives],
   diff: ["Differences", () => D.diff, drawDiff],
 };
 function show(tab) {
@@ -563,10 +563,17 @@ function drawMemory(panel) {
 function drawReasons(panel) {
   panel.append(table(["instruction", "what", "why"], D.code.reasons.slice(0, 1000).map(([name, what, why]) => [named(name), what, why])));
 }
-const COMMUNICATING = /^(all-|collective-|reduce-scatter|ragged-all|send|recv)/;
-const collectives = () => [...now().name.keys()].filter(i => COMMUNICATING.test(S[now().opcode[i]]));
+const collectives = () => Object.keys(now().moved || {}).map(Number);
 function drawCollectives(panel) {
-  panel.append(table(["instruction", "opcode", "shape"], collectives().map(i => [link(i), S[now().opcode[i]], S[now().shape[i]]])));
+  const stage = now(), why = name => (D.communication || {})[name] || {}, found = collectives().map(i => [i, why(stage.nameOf(i)).bytes || stage.moved[i]]).sort((a, b) => b[1] - a[1]);
+  const most = Math.max(1, ...found.map(([, n]) => n)), total = found.reduce((sum, [, n]) => sum + n, 0);
+  panel.append(el("p", { class: "diffhead" }, `${found.length} collectives, ${bytes(total)} on each device` + (found.length > 1000 ? "; the largest 1000" : "")),
+    table(["instruction", "opcode", "bytes", "", ...D.communication ? ["asked for by", "along", "because", "to avoid it"] : ["shape"]], found.slice(0, 1000).map(([i, n]) => {
+      const bar = el("span", { class: "bar" }), r = why(stage.nameOf(i)), op = r.op ? stages[0].find(r.op) : -1;
+      bar.style.width = 90 * n / most + "px";
+      return [link(i), S[stage.opcode[i]], bytes(n), bar, ...D.communication ? [op >= 0 ? link(op, 0) : r.op || "", r.axes || "",
+        r.because ? `${r.value} ${r.before} → ${r.after}: ${r.because}` : "", r.advice || ""] : [S[stage.shape[i]]]];
+    })));
 }
 function drawDiff(panel) {
   for (const diff of D.diff) {
@@ -730,6 +737,7 @@ function start() {
   if (D.diff) $("stagebox").firstChild.data = "Program ";
   $("radius").value = state.radius;
   show(state.tab);
+  if (D.communication) { state.colour = "sharding"; $("colour").value = "sharding"; }
   toStage(state.stage, state.at);
 }
 start();
