@@ -69,7 +69,13 @@ __all__ = [
 @unforked
 @with_stack
 @named
-def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None, verify: bool = True) -> HloModule:
+def parse(
+    text: str | bytes,
+    *,
+    arguments: Sequence[Shape] | None = None,
+    verify: bool = True,
+    keeps_regions: bool = False,
+) -> HloModule:
     """The module in HLO text, in StableHLO text, or in the bytes of a file of any kind that `load` reads.
 
     Every rule of the language is checked while reading.
@@ -83,6 +89,10 @@ def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None, verify
     verify : bool, optional
         Whether to check the rules. With False, HLO is read as it stands, whatever it says of operands and shapes, and
         prints back so; `hk.verify` then finds all that is wrong, and what runs or changes modules asks it first.
+    keeps_regions : bool, optional
+        Whether the manual regions of StableHLO (`shard_map`) stay regions, between the custom calls
+        SPMDFullToShardShape and SPMDShardToFullShape, for `hk.partition`. By default each device runs the whole
+        program, and takes its shards of whole values in regions: such a module runs as it is.
 
     Returns
     -------
@@ -106,17 +116,23 @@ def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None, verify
     array([-1.,  2.], dtype=float32)
     """
     if isinstance(text, bytes):
-        return module_of_bytes(text, arguments, verify=verify)
+        return module_of_bytes(text, arguments, verify=verify, keeps_regions=keeps_regions)
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"parse: found {type(text).__name__}, expected str or bytes: hlokit.load reads files")
-    return module_of_text(text, arguments, verify)
+    return module_of_text(text, arguments, verify, keeps_regions)
 
 
 @public
 @unforked
 @with_stack
 @named
-def load(path: str | Path, *, arguments: Sequence[Shape] | None = None, verify: bool = True) -> HloModule:
+def load(
+    path: str | Path,
+    *,
+    arguments: Sequence[Shape] | None = None,
+    verify: bool = True,
+    keeps_regions: bool = False,
+) -> HloModule:
     """The module in a file. The kind of the file is found from its content; it may be compressed by gzip.
 
     - HLO text, StableHLO text
@@ -132,6 +148,8 @@ def load(path: str | Path, *, arguments: Sequence[Shape] | None = None, verify: 
         The shapes of the entry's arguments, for StableHLO that leaves sizes open (`?`).
     verify : bool, optional
         Whether to check the rules of the language while reading, as for `parse`.
+    keeps_regions : bool, optional
+        Whether the manual regions of StableHLO stay regions, for `hk.partition`, as for `parse`.
 
     Returns
     -------
@@ -157,7 +175,7 @@ def load(path: str | Path, *, arguments: Sequence[Shape] | None = None, verify: 
     <HloModule m: (f32[2]) -> f32[2], 1 computation>
     """
     with _of_file(path):
-        return module_of_bytes(Path(path).read_bytes(), arguments, Path(path).name, verify)
+        return module_of_bytes(Path(path).read_bytes(), arguments, Path(path).name, verify, keeps_regions)
 
 
 @public
@@ -748,7 +766,8 @@ def partition(
     Parameters
     ----------
     module : HloModule
-        A program of one replica, without collectives of its own.
+        A program of one replica, without collectives of its own but in manual regions (StableHLO that has some is
+        read by `hk.parse(text, keeps_regions=True)`).
     mesh : Mesh or str, optional
         A `Mesh`, or its axes as "a=2,b=4"; by default the one that the module's shardings name, or as many devices as
         its lists of devices have, or `num_partitions`.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.files.reading import module_of_text
 from hlokit.passes.partitioner import partition
+from hlokit.tools.main import main
 from tests.partition.test_partition import MESH, kinds, parted
 
 REGION = """
@@ -57,12 +58,23 @@ def same(found: Any, module: hk.HloModule, arguments: list[Any]) -> None:
 
 def test_region() -> None:
     """Its collectives run on what the other axes leave; its ends move nothing."""
-    found = partition(module_of_text(REGION, keeps_regions=True))
+    found = partition(hk.parse(REGION, keeps_regions=True))
     assert set(kinds(found)) == {"all-reduce"} or "reduce-scatter" in kinds(found)
     assert "all-gather" not in kinds(found)
     numbers = np.random.default_rng(0)
     arguments = [numbers.integers(-9, 10, s).astype(np.float32) for s in ((8, 6), (6, 4))]
     same(found, hk.parse(REGION), arguments)
+
+
+def test_region_in_a_file(tmp_path: Path) -> None:
+    """`hlokit partition` reads regions as regions, and writes the program of a device."""
+    file, out = tmp_path / "region.mlir", tmp_path / "parts.hlo"
+    file.write_text(REGION, encoding="utf-8")
+    with pytest.raises(SystemExit, match="0"):
+        main(["partition", str(file), "--output", str(out)])
+    found = hk.load(out)
+    assert found.to_text() == partition(hk.load(file, keeps_regions=True)).module.to_text()
+    assert [p.shape for p in found.entry.parameters] == [hk.f32[8, 3], hk.f32[3, 4]]
 
 
 def test_region_as_xla_writes_it() -> None:
@@ -96,7 +108,7 @@ ENTRY e {
 def test_collective_without_a_region() -> None:
     text = REGION.replace("sdy.manual_computation", "other.region")
     with pytest.raises(hk.HlokitError):
-        partition(module_of_text(text, keeps_regions=True))
+        partition(hk.parse(text, keeps_regions=True))
 
 
 LINEAR = """HloModule m

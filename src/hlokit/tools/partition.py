@@ -57,9 +57,8 @@ def partition(
     """
     if json and (not explain or propagated):
         raise ArgumentError("partition --json: goes with --explain, without --propagated")
-    found = partitioned(
-        loaded(file), mesh, in_shardings=_shardings(in_shardings), out_shardings=_shardings(out_shardings)
-    )
+    module = loaded(file, keeps_regions=True)
+    found = partitioned(module, mesh, in_shardings=_shardings(in_shardings), out_shardings=_shardings(out_shardings))
     if propagated:
         if explain:
             print("\n".join(found.propagation.reasons()))
