@@ -4,10 +4,12 @@ import json
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.judge.closeness.equality import differs
 from hlokit.judge.engines.engine import CommandEngine, WorkerEngine
 from hlokit.tools.main import main
 
@@ -195,3 +197,12 @@ def test_what_fails_is_looked_for_one_instruction_at_a_time(tmp_path: Path) -> N
         (found,) = hk.compare_engines(hk.parse(TEXT), X, engines=[engine]).judgements
     assert found.verdict == "failed"
     assert " negate(" in found.instruction
+
+
+@pytest.mark.parametrize("name", ["int4", "uint4", "int2", "float4_e2m1fn"])
+def test_bits_beyond_the_width_of_an_element_do_not_count(name: str) -> None:
+    element = np.dtype(getattr(ml_dtypes, name))
+    high, low = (np.array([byte], np.uint8).view(element) for byte in (0xFD, 0x0D))
+    assert differs((high,), (low,)) is None
+    other = np.array([0x0E], np.uint8).view(element)
+    assert differs((high,), (other,)) is not None

@@ -205,7 +205,10 @@ def test_the_page_has_both_sides() -> None:
     assert ["constant(2)" in row[1] and "constant(3)" in row[2] for row in rows] == [True]
     first, second = (data["strings"][data["stages"][n]["text"][rows[0][4 + n]]] for n in (0, 1))
     assert "constant(2)" in first and "constant(3)" in second
-    assert data["stages"][1]["kinds"][rows[0][5]] == "changed" and data["stages"][1]["origins"][rows[0][5]] == [rows[0][4], 0]
+    assert data["stages"][1]["kinds"][rows[0][5]] == "changed" and data["stages"][1]["origins"][rows[0][5]] == [
+        rows[0][4],
+        0,
+    ]
     assert found.to_html() == found.view().html == found.to_html()
 
 

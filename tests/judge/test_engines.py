@@ -107,3 +107,15 @@ ENTRY e {
     arguments = ((np.ones(2, np.float32), (np.int32(4), bf16)), np.ones(2, np.float32))
     found = hk.compare_engines(module, *arguments, engines=["strict"])
     assert [j.verdict for j in found.judgements] == ["equal"]
+
+
+@pytest.mark.parametrize("opcode", ["acos", "mulhi"])
+def test_ops_that_jaxlib_lacks_are_unsupported(opcode: str) -> None:
+    """jaxlib 0.10.2 knows acos and cannot compile it, and has no mulhi."""
+    operands = "x" if opcode == "acos" else "x, x"
+    element = "f32" if opcode == "acos" else "s32"
+    text = f"HloModule m\nENTRY e {{ x = {element}[2] parameter(0) ROOT r = {element}[2] {opcode}({operands}) }}"
+    given = np.zeros(2, np.float32 if element == "f32" else np.int32)
+    (found,) = hk.compare_engines(hk.parse(text), given, engines=["jaxlib"]).judgements
+    assert found.verdict == "unsupported"
+    assert found.message

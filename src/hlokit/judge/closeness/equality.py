@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeGuard
 
 import ml_dtypes
 import numpy as np
 
 from hlokit.files.arrays import leaves_of
+
+_NARROW = re.compile(r"(?:u?int|float)([1246])(?:_|$)")
+"""The names of types narrower than a byte, with their bits."""
 
 
 def leaves(value: Any) -> list[Any]:
@@ -39,10 +43,13 @@ def same_bytes(a: Any, b: Any) -> bool:
 
 
 def bits(array: Any) -> Any:
-    """The elements' bits as unsigned integers; complex numbers as they are."""
+    """The elements' bits as unsigned integers; complex numbers as they are. Of the byte that holds a narrower element,
+    the bits that count."""
     if array.dtype.kind == "c":
         return array
-    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)
+    found = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)
+    narrow = _NARROW.match(array.dtype.name)
+    return found if narrow is None else found & ((1 << int(narrow[1])) - 1)
 
 
 def is_nan(array: Any) -> Any:

@@ -26,6 +26,9 @@ _TYPES = {
     "c64": np.complex64, "c128": np.complex128,
 }  # fmt: skip
 
+_LACKS = ("UNIMPLEMENTED", "Unknown opcode", "unregistered operation", "does not support", "Unsupported")
+"""Parts of messages by which XLA says that it lacks something."""
+
 
 def dtype_of(name: str) -> np.dtype:
     """The NumPy type of an element type of HLO."""
@@ -108,7 +111,7 @@ def main() -> None:
                 answer = ["ok", ""]
         except Exception as error:  # whatever a client raises is its answer
             text = f"{type(error).__name__}: {str(error)[:2000]}"
-            answer = ["unsupported" if "UNIMPLEMENTED" in text else "error", text]
+            answer = ["unsupported" if any(word in text for word in _LACKS) else "error", text]
         print(json.dumps(answer), file=answers, flush=True)
 
 
