@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from hlokit.devices.evaluate import evaluate
 from hlokit.devices.mpmd import evaluate_mpmd
@@ -430,9 +430,10 @@ def fuzz(
     engines: Sequence[str | Engine] = ("passes", "compiled", "strict"),
     *,
     seed: int = 0,
-    ops: Collection[str] | None = None,
+    ops: Collection[str] | Mapping[str, int] | None = None,
     types: Sequence[str] | None = None,
     modules: Sequence[HloModule] = (),
+    mutate: Sequence[HloModule] = (),
     folder: str | Path | None = None,
     seconds: float = 60.0,
     reduce_seconds: float = 30.0,
@@ -450,12 +451,14 @@ def fuzz(
         As of `hk.compare_engines`.
     seed : int, optional
         The seed of the first program; each next one has the next seed.
-    ops : collection of str, optional
-        Opcodes that are drawn alone.
+    ops : collection of str or mapping of str to int, optional
+        Opcodes that are drawn alone; a mapping says how many times more often each is drawn than it would be.
     types : sequence of str, optional
         Names of element types that are drawn alone.
     modules : sequence of HloModule, optional
         Programs to begin with: random ops are added to copies of them.
+    mutate : sequence of HloModule, optional
+        Programs that are mutated: other ops, operands and sizes, a few at a time.
     folder : path, optional
         Where the least program of each cause, its arguments and a report are kept, and where a campaign that was
         stopped goes on.
@@ -488,11 +491,12 @@ def fuzz(
     if ops is not None or types is not None:
         options = Options(
             opcodes=None if ops is None else frozenset(ops), types=usual if types is None else tuple(types),
+            weights=tuple(cast("Mapping[str, int]", ops).items()) if isinstance(ops, Mapping) else (),
             dynamic=False, layouts=False, wild=0.05, denormals=False, identities=True,
         )  # fmt: skip
     where = None if folder is None else Path(folder)
     return fuzz(
-        count, engines, seed=seed, options=options, modules=modules, folder=where, seconds=seconds,
+        count, engines, seed=seed, options=options, modules=modules, mutate=mutate, folder=where, seconds=seconds,
         reduce_seconds=reduce_seconds,
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ import pytest
 import hlokit as hk
 from hlokit.judge.fuzz.campaign import again
 from hlokit.judge.fuzz.graph import Options
+from hlokit.judge.fuzz.mutations import mutated
 from hlokit.judge.fuzz.programs import grown, random_module
 from hlokit.tools.main import main
 from tests.judge.test_compare import DOUBLED, TEXT, faulty, tool
@@ -51,6 +52,45 @@ def test_modules_are_grown() -> None:
     assert len(bigger.entry) > len(module.entry)
     assert str(bigger) == str(grown(module, 3, options))
     assert str(module) == str(hk.parse(TEXT))
+
+
+def test_modules_are_mutated(tmp_path: Path) -> None:
+    module = hk.parse(TEXT)
+    texts = {str(mutated(module, seed)) for seed in range(30)}
+    assert len(texts) > 20
+    for text in texts:
+        hk.verify(hk.parse(text))
+    assert str(mutated(module, 7)) == str(mutated(module, 7))
+    assert str(module) == str(hk.parse(TEXT))
+    found = hk.fuzz(4, ["strict"], mutate=[module])
+    assert dict(found.verdicts) == {"strict: equal": 4}
+    path = tmp_path / "m.hlo"
+    path.write_text(TEXT)
+    assert run("fuzz", "--mutate", path, "--engines", "strict", "--count", 2) == 0
+    assert run("fuzz", "--mutate", path, "--ops", "add") == 2
+
+
+def test_a_mutated_program_that_never_ends_is_left_out() -> None:
+    text = """HloModule m
+b { i = s32[] parameter(0) ROOT j = s32[] negate(i) }
+c { i = s32[] parameter(0) ROOT p = pred[] constant(true) }
+ENTRY e { x = s32[] parameter(0) ROOT w = s32[] while(x), condition=c, body=b }"""
+    module = hk.parse(text)
+    seed = next(s for s in range(50) if any(i.opcode == "while" for i in mutated(module, s).entry.instructions))
+    found = hk.fuzz(1, ["strict"], seed=seed, mutate=[module], seconds=3)
+    assert found.skipped == 1
+
+
+def test_ops_have_weights() -> None:
+    def count(opcode: str, weights: dict[str, int]) -> int:
+        options = Options(opcodes=frozenset({"add", "negate"}), types=("f32",), weights=tuple(weights.items()))
+        return sum(i.opcode == opcode for seed in range(40) for i in random_module(seed, options).instructions())
+
+    assert count("negate", {"negate": 8}) > 2 * count("add", {"negate": 8})
+    assert count("add", {"add": 8}) > 2 * count("negate", {"add": 8})
+    assert run("fuzz", "--ops", "add=2,negate", "--types", "f32", "--engines", "strict", "--count", 1) == 0
+    assert run("fuzz", "--ops", "add=many", "--engines", "strict") == 2
+    assert run("fuzz", "--ops", "add=0", "--engines", "strict") == 2
 
 
 def test_bad_arguments() -> None:

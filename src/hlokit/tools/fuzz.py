@@ -22,6 +22,7 @@ def fuzz(
     engines: str = "passes,compiled,strict",
     count: int = 100,
     seed: int = 0,
+    mutate: list[Path] | None = None,
     ops: str | None = None,
     types: str | None = None,
     instructions: int | None = None,
@@ -48,8 +49,10 @@ def fuzz(
         how many programs.
     seed:
         the seed of the first; each next program has the next seed.
+    mutate:
+        a program that is mutated: other ops, operands and sizes, a few at a time. May be given several times.
     ops:
-        draw these ops alone, with commas between them.
+        draw these ops alone, with commas between them; dot=3 is drawn three times as often.
     types:
         draw these element types alone, with commas between them.
     instructions:
@@ -77,22 +80,32 @@ def fuzz(
         for name, comparison in () if json else comparisons.items():
             print("\n".join(f"{name}: {line}" for line in str(comparison).splitlines()))
         return DONE if all(c.is_equal for c in comparisons.values()) else FOUND
+    chosen = [_weighted(word) for word in _words(ops or "")]
     options = None
     if files or ops is not None or types is not None or instructions is not None:
         options = Options(
             instructions=8 if instructions is None else instructions,
-            opcodes=None if ops is None else frozenset(_words(ops)),
+            opcodes=None if ops is None else frozenset(name for name, _ in chosen), weights=tuple(chosen),
             types=tuple(_words(_TYPES if types is None else types)),
             dynamic=False, layouts=False, wild=0.05, denormals=False, identities=True, largest=largest,
         )  # fmt: skip
     modules = [loaded(file) for file in files]
     with progress("programs", count) as advance:
         found = run_campaign(
-            count, names, seed=seed, options=options, modules=modules, folder=folder, seconds=timeout,
+            count, names, seed=seed, options=options, modules=modules,
+            mutate=[loaded(file) for file in mutate or ()], folder=folder, seconds=timeout,
             reduce_seconds=reduce_limit, on_finding=_tell, on_program=advance,
         )  # fmt: skip
     print(json_module.dumps(found.to_json(), indent=2) if json else found)
     return FOUND if found.findings else DONE
+
+
+def _weighted(word: str) -> tuple[str, int]:
+    """The op and its weight of "dot=3"."""
+    name, _, weight = word.partition("=")
+    if weight and not weight.isdecimal():
+        raise ArgumentError(f"fuzz: --ops {word}: the weight is not a number")
+    return name, int(weight or 1)
 
 
 def _words(text: str) -> list[str]:

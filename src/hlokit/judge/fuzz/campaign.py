@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from hlokit.judge.compare.comparing import Comparison, Judgement, compare_engine
 from hlokit.judge.compare.report import ARGUMENTS, PROGRAM, write_report
 from hlokit.judge.engines.engine import Engine, engine_of
 from hlokit.judge.fuzz.graph import RECIPES, Options
+from hlokit.judge.fuzz.mutations import mutated
 from hlokit.judge.fuzz.programs import grown, random_module
 from hlokit.judge.fuzz.shapes import shaped_draw
 from hlokit.judge.fuzz.values import arguments
@@ -90,6 +91,9 @@ def checked(options: Options) -> Options:
             raise ArgumentError(f"fuzz: there is no op {name!r}")
         if name not in RECIPES:
             raise ArgumentError(f"fuzz: {name} is not drawn")
+    for name, weight in options.weights:
+        if weight < 1:
+            raise ArgumentError(f"fuzz: {name} has the weight {weight}, expected at least 1")
     for name in options.types:
         if name not in DTYPES:
             raise ArgumentError(f"fuzz: there is no element type {name!r}")
@@ -105,6 +109,7 @@ def fuzz(
     seed: int = 0,
     options: Options | None = None,
     modules: Sequence[HloModule] = (),
+    mutate: Sequence[HloModule] = (),
     folder: Path | None = None,
     seconds: float = 60.0,
     reduce_seconds: float = 30.0,
@@ -116,12 +121,16 @@ def fuzz(
         raise ArgumentError("fuzz: no engines to compare with the reference")
     if count < 1 or seed < 0 or seconds <= 0:
         raise ArgumentError("fuzz: count takes numbers from 1, seed from 0, seconds above 0")
+    if mutate and (modules or options is not None):
+        raise ArgumentError("fuzz: modules to mutate are given alone, without ops, types and modules to begin with")
     chosen = None if options is None else checked(options)
     found = _resumed(folder, seed)
     with ExitStack() as stack:
         opened = [e if isinstance(e, Engine) else stack.enter_context(engine_of(e, seconds)) for e in engines]
+        ends = stack.enter_context(engine_of("reference", seconds)) if mutate else None
         for number in range(found.next_seed, seed + count):
-            _one(number, opened, chosen, modules, found, folder, reduce_seconds, on_finding)
+            module = mutated(mutate[number % len(mutate)], number) if mutate else drawn(number, chosen, modules)
+            _one(number, module, opened, ends, found, folder, reduce_seconds, on_finding)
             found.next_seed = number + 1
             if on_program is not None:
                 on_program(number + 1 - seed)
@@ -152,24 +161,23 @@ def _kept(folder: Path) -> tuple[HloModule, list[Any]]:
 
 def _one(
     seed: int,
+    module: HloModule,
     engines: Sequence[Engine],
-    options: Options | None,
-    modules: Sequence[HloModule],
+    ends: Engine | None,
     found: Campaign,
     folder: Path | None,
     reduce_seconds: float,
     on_finding: Callable[[Finding], None] | None,
 ) -> None:
-    """The program of one seed on all engines."""
-    module = drawn(seed, options, modules)
+    """The program of one seed on all engines. `ends`: runs the reference first, of a program that may never end."""
     given = arguments(module, seed, 0.05, denormals=False)
     verdicts: list[str] = []
     new: list[Finding] = []
-    try:
-        comparison = compare_engines(module, given, engines)
-    except HlokitError:
-        comparison = None
-        found.skipped += 1
+    comparison: Comparison | None = None
+    if ends is None or ends.run(module, given).status == "ok":
+        with suppress(HlokitError):
+            comparison = compare_engines(module, given, engines)
+    found.skipped += comparison is None
     for engine, judgement in zip(engines, comparison.judgements if comparison is not None else (), strict=False):
         verdicts.append(f"{engine.name}: {judgement.verdict}")
         if not judgement.is_finding or comparison is None:

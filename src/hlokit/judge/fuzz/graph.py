@@ -43,6 +43,8 @@ class Options:
     instructions: int = 8
     opcodes: frozenset[str] | None = None
     """Those that may be drawn; None for all that have a recipe."""
+    weights: tuple[tuple[str, int], ...] = ()
+    """How many times more often an op is drawn than it would be."""
     types: tuple[str, ...] = ALL_TYPES
     dynamic: bool = True
     layouts: bool = True
@@ -319,7 +321,8 @@ def usable(options: Options, opcodes: Sequence[str] | None = None) -> list[Recip
     """The recipes that the options allow, in the registry's order; those with more to go wrong more often."""
     names = [n for n in OPS if n in RECIPES and (options.opcodes is None or n in options.opcodes)]
     names = [n for n in names if (opcodes is None or n in opcodes) and (options.dynamic or n not in DYNAMIC)]
-    return [RECIPES[n] for n in names for _ in range(1 if OPS[n].elementwise else 3)]
+    weights = dict(options.weights)
+    return [RECIPES[n] for n in names for _ in range((1 if OPS[n].elementwise else 3) * weights.get(n, 1))]
 
 
 _MOST_ELEMENTS = 5000
