@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Generator
@@ -10,6 +11,7 @@ from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from hlokit.errors import HlokitError, OutOfMemoryError
+from hlokit.forks import lock
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -72,6 +74,31 @@ _checks: list[Callable[[Callable[[], Any]], Any]] = []
 def check_arrays_by(check: Callable[[Callable[[], Any]], Any]) -> None:
     """`check(function)` is to run a function with NumPy's arrays checked: that takes machine code."""
     _checks.append(check)
+
+
+_pausing = lock()
+_pauses: dict[object, bool] = {}
+"""For each function that is in it now and pauses the collector, whether that was on: compiles in threads overlap."""
+
+
+def uncollected(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """`function`, during which Python does not look for cyclic garbage: a compile keeps most of what it makes, and
+    looking through all of it again and again takes a third of its time. The function must not let the process fork."""
+
+    @wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        own = object()
+        try:
+            with _pausing:
+                _pauses[own] = gc.isenabled() or any(_pauses.values())
+                gc.disable()
+            return function(*args, **kwargs)
+        finally:
+            with _pausing:
+                if _pauses.pop(own, False) and not _pauses:
+                    gc.enable()
+
+    return run
 
 
 def named(function: Callable[_P, _T]) -> Callable[_P, _T]:

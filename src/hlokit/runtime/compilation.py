@@ -10,6 +10,7 @@ from hlokit.cpu.jit.cache import folder
 from hlokit.errors import ArgumentError, OutOfMemoryError
 from hlokit.forks import unforked
 from hlokit.hlo.module import HloModule
+from hlokit.memory import uncollected
 from hlokit.runtime import plan as plans
 from hlokit.runtime.dump import Dump, compiled, settings
 from hlokit.runtime.plan import Plan
@@ -68,6 +69,7 @@ class Compilation:
         )
 
     @unforked
+    @uncollected
     @with_stack
     def plan(
         self, limit: int, *, time_limit: float | None = None, say: Callable[[str], object] = lambda _: None
