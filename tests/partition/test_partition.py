@@ -406,3 +406,26 @@ def test_arguments() -> None:
 def test_programs_of_jax(name: str) -> None:
     """Their recorded outputs; `python -m tests.partition.programs` runs all, on 2, 4 and 8 devices."""
     assert sum(compared(name, MESHES[2]).values())
+
+
+def test_donated_arguments() -> None:
+    """A device's part of a donated argument is overwritten with its part of the result; the caller's array stays."""
+    text = """HloModule step, input_output_alias={ {0}: (0, {}, must-alias), {1}: (1, {}, may-alias) }, buffer_donor={ (2, {}) }
+ENTRY e {
+  w = f32[8,1024] parameter(0), sharding={devices=[4,1]<=[4]}
+  x = f32[8,1024] parameter(1), sharding={devices=[4,1]<=[4]}
+  y = f32[8,1024] parameter(2), sharding={devices=[4,1]<=[4]}
+  s = f32[8,1024] subtract(w, y)
+  t = f32[8,1024] add(x, y)
+  ROOT r = (f32[8,1024], f32[8,1024]) tuple(s, t), sharding={{devices=[4,1]<=[4]}, {replicated}}
+}"""
+    found = hk.partition(hk.parse(text))
+    assert [(a.output_index, a.parameter) for a in found.module.input_output_alias] == [((0,), 0)]
+    assert found.module.buffer_donor == [(2, ()), (1, ())]  # the result of 1 is whole, and its part is not
+    w, x, y = (np.full((8, 1024), n, np.float32) for n in (5, 3, 1))
+    executable = hk.compile(found.module)
+    parts = found.split(w, x, y)
+    results = executable(*parts)
+    assert all(np.shares_memory(result[0], given[0]) for result, given in zip(results, parts, strict=True))
+    made = found.join(results)
+    assert np.all(made[0] == 4) and np.all(made[1] == 4) and np.all(w == 5) and np.all(x == 3) and np.all(y == 1)

@@ -76,15 +76,19 @@ class Partitioned:
     def split(self, *arguments: Any) -> list[list[Any]]:
         """The arguments of each device: its parts of whole arguments. Parts that stick out are padded with zeros.
 
+        Parts of donated arguments are copies, which the compiled program overwrites; others may be views of arguments.
+
         Raises ArgumentError for arguments that do not fit the program's parameters.
         """
         if len(arguments) != len(self._inputs):
             raise ArgumentError(f"split: {len(arguments)} arguments, expected {len(self._inputs)}")
         found: list[list[Any]] = [[] for _ in range(self._grid.size)]
+        donated = {alias.parameter for alias in self.module.input_output_alias}
+        donated |= {number for number, _ in self.module.buffer_donor}
         for number, (argument, (shape, placements)) in enumerate(zip(arguments, self._inputs, strict=True)):
             rest = list(placements)
             for device, part in enumerate(self._parts(argument, shape, rest, f"argument {number}")):
-                found[device].append(part)
+                found[device].append(_copied(part) if number in donated else part)
         return found
 
     def join(self, results: Sequence[Any]) -> Any:
@@ -223,6 +227,7 @@ def partitioned(module: HloModule, propagation: Propagation, network: Network | 
     local = lowering.builder.build(lowering.put_together(root))
     local.name = module.name
     local.num_partitions = grid.size
+    _donate(module, local)
     gone = combined(local)
     verify(local)
     pairs = [(gone.get(made, made) if made is not None else None, r) for made, r in partitioner.reasons]
@@ -231,6 +236,26 @@ def partitioned(module: HloModule, propagation: Propagation, network: Network | 
     outs = tuple(grid.sharding(p) for p in placements)
     output = (module.entry.root.shape, placements)
     return Partitioned(local, reasons, ins, outs, propagation, grid, tuple(inputs), output)
+
+
+def _donate(module: HloModule, local: HloModule) -> None:
+    """A device may overwrite its parts of the arguments that the module may overwrite.
+
+    Where the part of the result has another size, the argument's part may hold another result.
+    """
+    local.buffer_donor = list(module.buffer_donor)
+    for alias in module.input_output_alias:
+        result = local.entry.root.shape.at(alias.output_index)
+        parameter = local.entry.parameters[alias.parameter].shape.at(alias.parameter_index)
+        if result.nbytes == parameter.nbytes:
+            local.input_output_alias.append(alias)
+        elif (alias.parameter, alias.parameter_index) not in local.buffer_donor:
+            local.buffer_donor.append((alias.parameter, alias.parameter_index))
+
+
+def _copied(value: Any) -> Any:
+    """The arrays of a value, in memory of their own."""
+    return tuple(map(_copied, value)) if isinstance(value, tuple) else np.array(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
 def _give(module: HloModule, ins: Sequence[Any] | None, outs: Sequence[Any] | None) -> None:
