@@ -643,6 +643,42 @@ class Debugger:
             return [(depth - 1, calling)]
         return [(depth - 1, calling.operands[number])]
 
+    def inside(self, name: str, *indices: Sequence[int]) -> Debugger:
+        """A run of its own of what a reduce or a sort does to single elements, from the operands' present values.
+
+        Parameters
+        ----------
+        name : str
+            The name of a reduce or a sort, whose operands have run.
+        indices : sequence of int
+            Of a reduce, the index of an element of the result: its elements are folded one by one by calls of the
+            computation, in the order of the language. Of a sort, the indices of two elements, which are compared.
+
+        Returns
+        -------
+        Debugger
+            At the beginning. `into()` goes into a call; this debugger stays where it is.
+
+        Raises
+        ------
+        ArgumentError
+            An index is not within the result, or an operand has not run.
+        UnsupportedError
+            Another op, or more than 5,000 elements.
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[3], "x")
+        >>> d = hk.debug(b.build(hk.reduce(x, b.constant(0.0), hk.add, [0])), [1, 2, 4])
+        >>> stop = d.run()
+        >>> stop = d.back()
+        >>> inner = d.inside(d.next.name, ())
+        >>> [inner.step().evaluated is None for _ in range(3)], inner.result
+        ([True, True, True], array(7., dtype=float32))
+        """
+        return import_module("hlokit.debugger.applied").applied(self, name, *indices)
+
     @public
     def change(self, name: str, value: Any) -> None:
         """Gives an instruction another value from this point on; what came after is forgotten.

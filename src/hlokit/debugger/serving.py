@@ -152,7 +152,7 @@ def _page_of(debugger: Debugger) -> str:
 
 
 class _Requests:
-    """What the page can ask for. One request at a time."""
+    """The requests that the page can make, answered one at a time."""
 
     def __init__(self, debugger: Debugger) -> None:
         self._debugger = debugger

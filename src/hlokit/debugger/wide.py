@@ -49,7 +49,7 @@ class Wide:
         self._known: dict[int, _Counterpart] = {}
 
     def after(self, event: Evaluated) -> tuple[float, str]:
-        """How far the value is from f64, in ulps, and where; keeps the counterpart."""
+        """The distance of the value from f64, in ulps, and the place; keeps the counterpart."""
         found = self._value(event)
         worst, where = 0.0, ""
         for part, wide in zip(leaves(event.value), leaves(found), strict=True):

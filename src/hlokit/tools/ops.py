@@ -43,7 +43,7 @@ def ops(name: str | None = None, *, json: bool = False) -> None:
 
 
 def _facts(op: type[Op]) -> dict[str, Any]:
-    """What programs may want to know of an op."""
+    """An op as JSON."""
     return {
         "opcode": op.opcode, "summary": summary(op), "form": op.form, "operands": [p.name for p in _operands_of(op)],
         "attributes": [a.text for a in op.attributes if a is not op.result_shape and not a.hidden],

@@ -1,4 +1,4 @@
-"""What notebooks show of modules, executables, profiles and diffs: a line, and more of it folded.
+"""Short views of modules, executables, profiles and diffs for notebooks: a line, and more of it folded.
 
 All that comes from programs is escaped text.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _COMPUTATIONS = 20
 _LINES = 100
 _CHARACTERS = 300
-"""Of a line."""
+"""The most of a line that is shown."""
 _STEPS = 20
 _OPTIONS = PrintOptions(print_metadata=False)
 _COLOURS = {"a": "#f002", "b": "#0a02", "changed": "#fa02", "moved": "#06f2"}
