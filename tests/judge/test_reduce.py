@@ -174,3 +174,50 @@ ENTRY e {
 }""")
     found = hk.reduce_module(module, lambda m: any(i.opcode == "cosine" for i in m.instructions()))
     assert [i.opcode for i in found.module.entry.instructions] == ["parameter", "cosine"]
+
+
+def test_a_fault_in_a_dead_value_of_a_called_computation() -> None:
+    """The fault: there is a concatenate, in a branch whose conditional no result needs."""
+    text = """HloModule m
+one {
+  x = f32[2] parameter(0)
+  a = f32[2] sine(x)
+  c = f32[4] concatenate(a, x), dimensions={0}
+  ROOT s = f32[2] slice(c), slice={[0:2]}
+}
+two { x = f32[2] parameter(0) ROOT n = f32[2] negate(x) }
+body {
+  t = (s32[], f32[2]) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  y = f32[2] get-tuple-element(t), index=1
+  p = pred[] compare(i, i), direction=EQ
+  dead = f32[2] conditional(p, y, y), true_computation=one, false_computation=two
+  k = s32[] constant(1)
+  j = s32[] add(i, k)
+  z = f32[2] cosine(y)
+  ROOT r = (s32[], f32[2]) tuple(j, z)
+}
+cond {
+  t = (s32[], f32[2]) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  m = s32[] constant(3)
+  ROOT l = pred[] compare(i, m), direction=LT
+}
+ENTRY e {
+  x = f32[2] parameter(0)
+  i = s32[] constant(0)
+  t = (s32[], f32[2]) tuple(i, x)
+  w = (s32[], f32[2]) while(t), condition=cond, body=body
+  ROOT o = f32[2] get-tuple-element(w), index=1
+}
+"""
+
+    def is_bad(module: hk.HloModule, *arguments: Any) -> bool:
+        hk.verify(module)
+        hk.evaluate(module, *arguments)
+        return any(i.opcode == "concatenate" for i in module.instructions())
+
+    found = hk.reduce_module(hk.parse(text), is_bad, [np.zeros(2, np.float32)])
+    assert found.arguments is not None
+    assert is_bad(found.module, *found.arguments)
+    assert sum(len(c) for c in found.module.all_computations) <= 3

@@ -11,7 +11,7 @@ from typing import Any
 from hlokit.errors import ArgumentError, HlokitError
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.judge.reduce.case import Case
+from hlokit.judge.reduce.case import Case, fitted
 from hlokit.judge.reduce.edits import EDITS, BecomeRoot, Edit
 
 Check = Callable[..., bool]
@@ -105,6 +105,7 @@ class _Search:
     def run(self) -> None:
         try:
             self._keep_unused()
+            self._enter_called()
             self._bisect_root()
             while sum(self._over(edit) for edit in EDITS):
                 pass
@@ -130,6 +131,32 @@ class _Search:
                 case.module.entry.set_root(instruction)
                 if self._accept(case, BecomeRoot.name, 1):
                     return
+
+    def _enter_called(self) -> None:
+        """Makes a called computation the program, if the fault is in what no result needs, which other edits remove."""
+        live = self.best.copy()
+        if not live.finish() or live.key == self.best.key or self.shows(live):
+            return
+        for computation in sorted(self.best.module.computations(), key=len):
+            if computation is self.best.module.entry:
+                continue
+            unused = [i.name for i in computation.instructions if not i.users and i is not computation.root]
+            for name in (computation.root.name, *unused):
+                if self._accept_entry(computation.name, name):
+                    return
+
+    def _accept_entry(self, computation: str, root: str) -> bool:
+        """Takes a called computation for the program, one of its values for the result; its arguments are ones."""
+        case = self.best.copy()
+        instruction = case.find(computation, root)
+        if instruction is None or instruction.parent is None or instruction.shape.is_token:
+            return False
+        case.module.entry_or_none = instruction.parent
+        instruction.parent.set_root(instruction)
+        if case.arguments is not None:
+            case.arguments = [fitted(None, p.shape) for p in instruction.parent.parameters]
+        case.values = {}
+        return self._accept(case, "entry", 1)
 
     def _bisect_root(self) -> None:
         """Makes the earliest value that shows the fault the result, if all later ones do: most often they do."""
