@@ -76,11 +76,6 @@ FUSED = Arithmetic("float", FLOAT, FLOAT)
 """Multiply-adds of f32, one after the other."""
 
 
-def fused(x: Value, y: Value, total: Value) -> Value:
-    """total + x * y, rounded once where it rounds."""
-    return x.fma(y, total) if total.type.is_float else total + x * y
-
-
 def outer_product(
     multiplied: Callable[[Value, Value, Value], Value],
     left: Iterable[Sequence[Value]],
@@ -89,7 +84,7 @@ def outer_product(
 ) -> list[Value]:
     """The sums with the products of one step: each factor of lhs times each of rhs, row by row.
 
-    multiplied  gives total + x * y, as `fused` does
+    multiplied  gives total + x * y, as `Arithmetic.multiplied` does
     left        factors, each of one part, or the two of a complex number; an iterator loads them where a row begins
     right       factors of as many parts
     sums        parts of sums, in the order of the products

@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.contraction import costs
-from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace
-from hlokit.cpu.llvm import scalar_type, type_of
 from hlokit.cpu.target import Target
 
 
 @dataclass(frozen=True)
-class Cut:
+class OutputCut:
     """`count` outputs in `parts` of as equal size as can be: the first `extra` ones are one larger than `least`."""
 
     count: int
@@ -51,7 +49,7 @@ class Laid:
     """
 
     axis: WindowAxis
-    cut: Cut
+    cut: OutputCut
     taps: int
     block: int = 1
     place: int = 0
@@ -114,12 +112,6 @@ class WindowPlan:
     is_direct: bool
     patch: int
     split: int | None
-
-    @property
-    def arithmetic(self) -> Arithmetic:
-        """Arithmetic of the sums: one product after the other."""
-        total = type_of(scalar_type(self.space.wide))
-        return Arithmetic("float" if total.is_float else "int", total, total)
 
     @property
     def tile(self) -> int:
@@ -197,7 +189,7 @@ def planned(s: WindowSpace, target: Target) -> WindowPlan | None:
     most = (registers - 4) // panels[0].vectors
     order = sorted(s.axes, key=lambda a: (-a.lhs, a.inputs == 1))
     rows, columns, cuts = _tile(order, most)
-    laid = [Laid(a, cuts.get(i, Cut(a.outputs, a.outputs)), a.taps) for i, a in enumerate(order)]
+    laid = [Laid(a, cuts.get(i, OutputCut(a.outputs, a.outputs)), a.taps) for i, a in enumerate(order)]
     size = s.wide.bits // 8
     is_direct = all(a.is_inside for a in order) and s.operand is s.wide and not s.shared
     if is_direct:
@@ -237,18 +229,18 @@ def _panels(features: int, lanes: int) -> list[Panel]:
     return panels
 
 
-def _tile(axes: Sequence[WindowAxis], most: int) -> tuple[int, int, dict[int, Cut]]:
+def _tile(axes: Sequence[WindowAxis], most: int) -> tuple[int, int, dict[int, OutputCut]]:
     """The two axes that a tile spans, with their cuts: the most outputs a tile, and along axes late in memory."""
-    best = (0.0, 0, 0, dict[int, Cut]())
+    best = (0.0, 0, 0, dict[int, OutputCut]())
     for column in reversed(range(len(axes))):
         count = axes[column].outputs
-        cut = Cut(count, -(-count // most))
+        cut = OutputCut(count, -(-count // most))
         for row in [i for i in reversed(range(len(axes))) if i != column]:
-            cuts = {column: cut, row: Cut(axes[row].outputs, axes[row].outputs)}
+            cuts = {column: cut, row: OutputCut(axes[row].outputs, axes[row].outputs)}
             mean = count / cut.parts
             high = most // cut.largest
             if cut.parts == 1 and high > 1:
-                cuts[row] = Cut(axes[row].outputs, -(-axes[row].outputs // high))
+                cuts[row] = OutputCut(axes[row].outputs, -(-axes[row].outputs // high))
                 mean *= axes[row].outputs / cuts[row].parts
             score = min(mean, most * 0.8) - 0.01 * len([c for c in cuts.values() if c.extra])
             if score > best[0] + 0.3:

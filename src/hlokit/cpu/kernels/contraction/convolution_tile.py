@@ -23,7 +23,7 @@ class ConvolutionTile:
     def __init__(self, call: Call, plan: WindowPlan, panel: Panel, rows: int, columns: int) -> None:
         s = plan.space
         self.call, self.plan, self.panel, self.s = call, plan, panel, s
-        self.lanes, self.scalar = plan.lanes, plan.arithmetic.total
+        self.lanes, self.scalar = plan.lanes, plan.space.arithmetic.total
         names = [f"d{i}" for i in range(len(s.dimensions))]
         fields = [("ptr", "table"), ("ptr", "lhs"), ("ptr", "rhs"), *(("i64", name) for name in names)]
         if plan.split is not None:
@@ -60,7 +60,7 @@ class ConvolutionTile:
     def _kernel(self) -> VectorTile:
         """The sums of the tile: a row for each output."""
         rows = tuple(self._input(output) for output in self.outputs)
-        return VectorTile(self.plan.arithmetic, self.lanes, rows, self.panel.vectors, is_paired=self.s.shared > 0)
+        return VectorTile(self.s.arithmetic, self.lanes, rows, self.panel.vectors, is_paired=self.s.shared > 0)
 
     def _input(self, output: tuple[int, int]) -> int:
         """Bytes from the tile's first input to that of an output."""

@@ -48,11 +48,11 @@ class _Weights:
 
     def __init__(self, call: Call, module: Module, plan: WindowPlan) -> None:
         self.plan, self.s, self.fn = plan, plan.space, phase_function(call)
-        self.scratch = self.fn.table(3, plan.arithmetic.total)
+        self.scratch = self.fn.table(3, plan.space.arithmetic.total)
         taps = [laid.axis for laid in plan.tap_axes]
         inner = Axis(tuple(a.taps for a in taps), {"rhs": tuple(a.rhs for a in taps)})
         features = Axis((self.s.output.size,), {"rhs": (self.s.output.rhs,)})
-        side = ProductSide(1, self.s.operand, "rhs", features, inner, plan.arithmetic)
+        side = ProductSide(1, self.s.operand, "rhs", features, inner, plan.space.arithmetic)
         self.operand = Operand(module, call.target, self.fn.table(1), side)
 
     def written(self) -> Phase:
@@ -97,7 +97,7 @@ class _Chunks:
 
     def __init__(self, call: Call, module: Module, plan: WindowPlan) -> None:
         self.call, self.module, self.plan, self.s = call, module, plan, plan.space
-        self.fn, self.scalar = phase_function(call), plan.arithmetic.total
+        self.fn, self.scalar = phase_function(call), plan.space.arithmetic.total
 
     def written(self) -> Phase:
         fn, plan, s, scalar = self.fn, self.plan, self.s, self.scalar

@@ -195,7 +195,7 @@ class Product:
             after = loop.index + depth
             work.part(loop.index, after.least(end), loop.index.eq(begin), after >= end)
 
-    def blocks(self, places: Places, rows: Bounds, columns: Bounds) -> Block:
+    def blocks(self, places: Places, rows: Bounds, columns: Bounds) -> ProductBlock:
         return _Block(self, places, rows, columns)
 
     @property
@@ -216,7 +216,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Block(ABC):
+class ProductBlock(ABC):
     """One block in the making: ranges of rows and columns."""
 
     product: Product
@@ -242,7 +242,7 @@ class Block(ABC):
         return product.sums + (down + right), product.sums_bytes
 
 
-class _Block(Block):
+class _Block(ProductBlock):
     def part(self, begin: Index, end: Index, first: Value, last: Value) -> None:
         product, fn, p = self.product, self.product.fn, self.product.blocking
         count, group = end - begin, self.product.arithmetic.group

@@ -12,9 +12,9 @@ from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.amx import configure
 from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, Arithmetic
 from hlokit.cpu.kernels.contraction.denormals import may_flush
-from hlokit.cpu.kernels.contraction.gemm import Block, Bounds, Places, Product, ProductPlan
+from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product, ProductBlock, ProductPlan
 from hlokit.cpu.kernels.contraction.gemm_plan import Blocking, up
-from hlokit.cpu.kernels.contraction.parts_packing import Layout, Side, inside, pack, panel_bytes
+from hlokit.cpu.kernels.contraction.parts_packing import PanelLayout, Side, inside, pack, panel_bytes
 from hlokit.cpu.kernels.contraction.parts_tile import WIDTH, Form, slow_tile, tile
 from hlokit.cpu.kernels.contraction.space import Space
 from hlokit.cpu.kernels.contraction.split import LANES, PRODUCTS, RANGE_BYTES, fits, has_raw
@@ -100,12 +100,12 @@ class PartsProduct(Product):
     def tile_work(self) -> int:
         return super().tile_work * sum(map(len, PRODUCTS[self.form.parts]))
 
-    def blocks(self, places: Places, rows: Bounds, columns: Bounds) -> Block:
+    def blocks(self, places: Places, rows: Bounds, columns: Bounds) -> ProductBlock:
         return _PartsBlock(self, places, rows, columns)
 
 
 @dataclass(frozen=True)
-class _PartsBlock(Block):
+class _PartsBlock(ProductBlock):
     product: PartsProduct
 
     def part(self, begin: Index, end: Index, first: Value, last: Value) -> None:
@@ -117,7 +117,7 @@ class _PartsBlock(Block):
         configure(fn, product.module)
         with fn.loop(*self.columns, WIDTH) as column:
             if product.call.packed:
-                layout = Layout(product.layouts["rhs"], product.blocking.depth)
+                layout = PanelLayout(product.layouts["rhs"], product.blocking.depth)
                 right = layout.at(product.rhs.base, column.index, begin)
             else:
                 right = product.rhs_panel, product.rhs_range
@@ -246,7 +246,7 @@ class Ahead(Product):
 
     def __init__(self, module: Module, plan: PartsPlan) -> None:
         side = Side(plan.form, "rhs", plan.space.columns, plan.space.inner)
-        self.layout = Layout(side, plan.blocking.depth)
+        self.layout = PanelLayout(side, plan.blocking.depth)
         super().__init__(module, plan)
 
     def _take_stack(self) -> None:

@@ -344,7 +344,7 @@ def panel_bytes(form: Form, steps: int) -> int:
 
 
 @dataclass(frozen=True)
-class Layout:
+class PanelLayout:
     """An operand packed whole: panels, each with all of the inner axis, then their ranges for each `depth` steps."""
 
     side: Side

@@ -87,7 +87,7 @@ class Patch:
 
 def along(plan: WindowPlan, numbers: Sequence[int]) -> list[Along]:
     """The places along the axes of these numbers."""
-    size, laid = plan.arithmetic.total.bytes, [(i, plan.axes[i]) for i in numbers]
+    size, laid = plan.space.arithmetic.total.bytes, [(i, plan.axes[i]) for i in numbers]
     return [Along(i, a.axis, a.extent, a.step, a.place * size, a.is_inside) for i, a in laid]
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.contraction import costs
-from hlokit.cpu.kernels.contraction.arithmetic import fused, outer_product
+from hlokit.cpu.kernels.contraction.arithmetic import outer_product
 from hlokit.cpu.kernels.contraction.elements import read
 from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.contraction.space import affine, unravelled
 from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace, both, phase_function, shared_out
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
-from hlokit.cpu.llvm import Function, Index, Module, Value, scalar_type, type_of
+from hlokit.cpu.llvm import Function, Index, Module, Value
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def _sum(f: Function, s: WindowSpace, outputs: Sequence[Index]) -> list[Value]:
     """The sum of the output with this index; a complex one as two."""
     feature = outputs[s.feature_dim]
     group, output = feature // s.output.size, feature % s.output.size
-    zero = f.constant(0, type_of(scalar_type(s.wide.real)))
+    zero = f.constant(0, s.arithmetic.total)
 
     def over(
         axes: Sequence[WindowAxis], left: Index, right: Index, inside: Value | None, sums: Sequence[Value]
@@ -55,7 +55,7 @@ def _sum(f: Function, s: WindowSpace, outputs: Sequence[Index]) -> list[Value]:
             lhs = _parts(f, s, 0, here)
             if inside is not None:
                 lhs = [inside.select(part, 0) for part in lhs]
-            return outer_product(fused, [lhs], [_parts(f, s, 1, right)], sums)
+            return outer_product(s.arithmetic.multiplied, [lhs], [_parts(f, s, 1, right)], sums)
         a = axes[0]
         with f.loop(0, a.taps, 1, sums) as loop:
             terms = [(outputs[a.dim], a.stride)] if a.dim >= 0 else []
@@ -72,7 +72,7 @@ def _sum(f: Function, s: WindowSpace, outputs: Sequence[Index]) -> list[Value]:
 
 def _parts(f: Function, s: WindowSpace, operand: int, number: Index) -> list[Value]:
     """One element, widened; two parts where sums are complex."""
-    wide = type_of(scalar_type(s.wide.real))
+    wide = s.arithmetic.total
     parts = read(s.operand, f.table(operand), number, 1, wide)
     return [*parts, f.constant(0, wide)] if s.wide.is_complex and len(parts) == 1 else parts
 

@@ -7,10 +7,11 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.denormals import PhaseFunction, may_flush
 from hlokit.cpu.kernels.contraction.space import stride_of
 from hlokit.cpu.kernels.routine import Call
-from hlokit.cpu.llvm import Function, Index, Loop, Value
+from hlokit.cpu.llvm import Function, Index, Loop, Value, scalar_type, type_of
 from hlokit.forms.contraction import Contraction, ContractionDimension, Role
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
@@ -79,6 +80,12 @@ class WindowSpace:
     result: DType
     wide: DType
     shared: int = 0
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """Arithmetic of the sums: one product after the other."""
+        total = type_of(scalar_type(self.wide.real))
+        return Arithmetic("float" if total.is_float else "int", total, total, is_complex=self.wide.is_complex)
 
     @property
     def steps(self) -> int:
