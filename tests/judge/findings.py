@@ -127,6 +127,10 @@ FINDINGS = (
         _binary("u8", 2, "power"), [[3, 3], [200, 5]],
     ),
     Finding(
+        "power_of_constants", "a constant -1 to the power of a constant -1 is folded to 0", "BEY-9",
+        "c = s32[1,2] constant({{-1,6}})\nROOT r = s32[1,2] power(c, c)",
+    ),
+    Finding(
         "reduce_precision_without_mantissa", "reduce-precision to no mantissa bits rounds ties down", "RPREC-9",
         "x = f32[3] parameter(0)\nROOT r = f32[3] reduce-precision(x), exponent_bits=8, mantissa_bits=0",
         [[1.5, 3, -3]],

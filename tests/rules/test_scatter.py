@@ -306,3 +306,27 @@ def test_a_missing_attribute_of_gather_or_scatter(missing: str) -> None:
     gather, scatter = (", ".join(a for a in text.split(", ") if a != missing) for text in (GATHER_TEXT, SCATTER_TEXT))
     with pytest.raises(hk.HlokitError):
         hk.parse("HloModule t\n" + MODULE.format(gather=gather, scatter=scatter))
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+@rule("SCATTER-18")
+def test_products_of_complex_numbers_are_those_of_multiply(dtype: type[Any]) -> None:
+    """Bit for bit: a scatter of one update may become a multiply."""
+    source = np.random.default_rng(0)
+    x, u = (source.normal(size=(2, 50, 2)).astype(np.dtype(dtype).type(0).real.dtype) for _ in range(2))
+    x, u = (np.ascontiguousarray(a).view(dtype)[0, :, 0] for a in (x, u))
+    element = "c64" if dtype is np.complex64 else "c128"
+    text = f"""HloModule m
+f {{ a = {element}[] parameter(0) b = {element}[] parameter(1) ROOT c = {element}[] multiply(a, b) }}
+ENTRY e {{
+  x = {element}[50] parameter(0)
+  i = s32[50,1] iota(), iota_dimension=0
+  u = {element}[50] parameter(1)
+  s = {element}[50] scatter(x, i, u), update_window_dims={{}}, inserted_window_dims={{0}}, scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=f
+  m = {element}[50] multiply(x, u)
+  ROOT t = ({element}[50], {element}[50]) tuple(s, m)
+}}"""
+    scattered, multiplied = hk.evaluate(hk.parse(text), x, u)
+    assert scattered.tobytes() == multiplied.tobytes()
+    exact = hk.compile(hk.parse(text), strict=True)(x, u)
+    assert exact[0].tobytes() == scattered.tobytes()

@@ -201,6 +201,8 @@ def _ufunc(function: Function) -> np.ufunc | None:
     root = function.computation.root
     if function.result.is_tuple or not hasattr(np, root.shape.dtype.numpy.name):
         return None
+    if root.shape.dtype.is_complex and root.opcode == "multiply":
+        return None  # np.multiply.at rounds other than np.multiply
     found = function.fold_ufunc()
     return found or (_UFUNCS.get(root.opcode) if function.is_associative else None)
 
