@@ -586,6 +586,20 @@ class _Related:
         for number in self._divided_shifts(parts):
             if self._reaches(number, parts[number]) is None:
                 return number
+        arrays = [(leaf.sizes, d) for leaf, d in zip(self.leaves, self.relation.operands, strict=True)]
+        arrays += [(shape.dimensions, d) for shape, d in zip(self.results, self.relation.results, strict=True)]
+        for number, along in parts.items():
+            if number in self.shifted or number in self.starts:
+                continue
+            # of 5 elements and of the first 4 of them, the second half begins elsewhere
+            found = {
+                -(-size // self.grid.count(along))
+                for sizes, dimensions in arrays
+                for size, factors in zip(sizes, dimensions, strict=True)
+                if factors == (number,)
+            }
+            if len(found) > 1:
+                return number
         for dimensions in (*self.relation.operands, *self.relation.results):
             for factors in dimensions:
                 is_used_up = True
