@@ -351,6 +351,7 @@ RIGHT = "HloModule m, num_partitions=4\nENTRY e { x = f32[8,4] parameter(0), sha
         ("PART-1", "a=8", "replicated"),
         ("PART-1", "a=99999999", "replicated"),
         ("PART-1", "a=4", "devices=[2,1]<=[2]"),
+        ("PART-1", "a=4", "maximal device=9"),
         ("PART-2", "a=2,b=2", "devices=[4,1]0,1,3,2"),
         ("PART-3", "a=4", "devices=[4]<=[4]"),
         ("HMESH-1", "a=2,a=2", "replicated"),
@@ -379,6 +380,21 @@ def test_refused(label: str, mesh: str, sharding: str) -> None:
 def test_unsupported(text: str, found: str) -> None:
     with pytest.raises(hk.UnsupportedError, match=found):
         hk.partition(hk.parse(f"HloModule m, num_partitions=2\nENTRY e {{ {text} }}"))
+
+
+def test_manual_axes_outside_of_a_region() -> None:
+    text = """HloModule m, num_partitions=4
+ENTRY e {
+  x = f32[8,4] parameter(0)
+  y = f32[8,4] negate(x)SAID
+  p = f32[2,4] custom-call(y), custom_call_target="SPMDFullToShardShape", sharding={manual}
+  q = f32[2,4] abs(p), sharding={manual}
+  z = f32[8,4] custom-call(q), custom_call_target="SPMDShardToFullShape", sharding={devices=[4,1]<=[4]}
+  ROOT r = f32[8,4] abs(z)
+}"""
+    hk.partition(hk.parse(text.replace("SAID", ", sharding={devices=[4,1]<=[4]}")))
+    with pytest.raises(hk.ShapeError, match=r"sharding of y: found \{manual\}.*PART-6"):
+        hk.partition(hk.parse(text.replace("SAID", ", sharding={manual}")))
 
 
 def test_arguments() -> None:
@@ -429,3 +445,32 @@ ENTRY e {
     assert all(np.shares_memory(result[0], given[0]) for result, given in zip(results, parts, strict=True))
     made = found.join(results)
     assert np.all(made[0] == 4) and np.all(made[1] == 4) and np.all(w == 5) and np.all(x == 3) and np.all(y == 1)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "ROOT r = (s32[4], s32[4]) reduce-window(x, y, z, z), window={size=1 pad=0_-1}, to_apply=both",
+        "ROOT r = s32[4] select-and-scatter(s, x, z), window={size=1 pad=0_1}, select=less, scatter=add",
+    ],
+)
+def test_parts_of_the_first_elements(op: str) -> None:
+    """The places that 4 elements have in parts are not those of 5: a device's part of one is not in its part of the other."""
+    both = """both {
+  a = s32[] parameter(0) b = s32[] parameter(1) c = s32[] parameter(2) d = s32[] parameter(3)
+  m = s32[] maximum(a, c) n = s32[] minimum(b, d) ROOT t = (s32[], s32[]) tuple(m, n)
+}
+"""
+    parted(
+        "HloModule m\n"
+        + ADD.replace("f32", "s32")
+        + LESS
+        + both
+        + f"""ENTRY e {{
+  x = s32[5] parameter(0), sharding={{MESH, [{{'a','b'}}]}}
+  y = s32[5] parameter(1), sharding={{MESH, [{{'a','b'}}]}}
+  s = s32[4] parameter(2), sharding={{MESH, [{{'a','b'}}]}}
+  z = s32[] constant(0)
+  {op}
+}}"""
+    )

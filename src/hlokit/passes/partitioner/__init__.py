@@ -30,7 +30,7 @@ from hlokit.passes.partitioner.placement import Grid, Placement, leaves_of, mesh
 from hlokit.passes.partitioner.plan import Network, Planner
 from hlokit.passes.partitioner.propagation import Propagation, propagate, stated
 from hlokit.passes.partitioner.reasons import Reason
-from hlokit.passes.partitioner.regions import has_regions
+from hlokit.passes.partitioner.regions import has_regions, within_regions
 from hlokit.passes.partitioner.splitting import split
 from hlokit.text.groups import parse_sharding
 from hlokit.types.mesh import Mesh
@@ -181,6 +181,9 @@ def partition(
     mesh.check()
     if mesh.size > MOST_DEVICES:
         raise ShapeError("PART-1", "mesh", str(mesh), f"at most {MOST_DEVICES} devices")
+    for leaf in found:
+        if leaf.kind == "maximal" and not 0 <= leaf.device < mesh.size:
+            raise ShapeError("PART-1", "sharding", str(leaf), f"one of the {mesh.size} devices of {mesh}")
     if module.num_partitions not in (1, mesh.size):
         raise ShapeError("PART-1", "mesh", str(mesh), f"{module.num_partitions} devices, as num_partitions says")
     module, _ = split(module)
@@ -294,12 +297,18 @@ def _parsed(sharding: Sharding | str | None) -> Sharding | None:
 
 
 def _refuse_manual(module: HloModule) -> None:
-    """UnsupportedError for parameters and results that each device has one of its own of."""
-    for instruction in (*module.entry.parameters, module.entry.root):
+    """UnsupportedError for parameters and results of manual axes, ShapeError for other values outside of regions."""
+    inside = within_regions(module)
+    for instruction in module.instructions():
         sharding = stated(instruction)
         for leaf in leaves_of(sharding) if sharding is not None else ():
-            if leaf.kind == "manual" or "manual" in leaf.last_tile_dims or (leaf.named and leaf.named.manual):
+            if leaf.kind != "manual" and "manual" not in leaf.last_tile_dims and not (leaf.named and leaf.named.manual):
+                continue
+            if instruction in (*module.entry.parameters, module.entry.root):
                 raise UnsupportedError(f"partition: the manual axes of {instruction.name}: {leaf}")
+            if instruction not in inside:
+                what = f"sharding of {instruction.name}"
+                raise ShapeError("PART-6", what, str(leaf), "manual axes between SPMDFullToShardShape and its end only")
 
 
 def _plain_combiners(module: HloModule) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hlokit.errors import ShapeError, UnsupportedError
 from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule
 from hlokit.ops.collectives import AllGather, AllReduce, CollectiveReduce, PartitionId, ReduceScatter, ReplicaId
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast, CollectivePermute, RaggedAllToAll
@@ -37,6 +38,30 @@ def target_of(instruction: Instruction) -> str:
 def has_regions(instructions: list[Instruction]) -> bool:
     """Whether there is a region among the instructions of a module."""
     return any(target_of(instruction) in (TO_SHARD, TO_WHOLE) for instruction in instructions)
+
+
+def within_regions(module: HloModule) -> set[Instruction]:
+    """The instructions between the ends of regions, with all of the computations that they call."""
+    found: set[Instruction] = set()
+    for computation in reversed(module.computations()):  # callers before what they call
+        order = computation.post_order()
+        for instruction in order:
+            after = any(o in found and target_of(o) != TO_WHOLE for o in instruction.operands)
+            if target_of(instruction) == TO_SHARD or (after and target_of(instruction) != TO_WHOLE):
+                found.add(instruction)
+        for instruction in reversed(order):
+            before = any(u in found or target_of(u) == TO_WHOLE for u in instruction.users)
+            if before and target_of(instruction) != TO_WHOLE and not _begins(instruction):
+                found.add(instruction)
+        for instruction in order:
+            if instruction in found:
+                found.update(i for called in instruction.called for i in called.instructions)
+    return found
+
+
+def _begins(instruction: Instruction) -> bool:
+    """Whether the value is whole, and a region begins at one of its users."""
+    return any(target_of(user) == TO_SHARD for user in instruction.users)
 
 
 def entered(lowering: Lowering, instruction: Instruction, leaf: Leaf) -> Leaf:
@@ -161,4 +186,6 @@ def _divided_by_hand(instruction: Instruction, d: int, along: Parts, manual: Par
     return first
 
 
-__all__ = ["SHARDING", "TO_SHARD", "TO_WHOLE", "collective", "entered", "has_regions", "left", "target_of"]
+__all__ = [
+    "SHARDING", "TO_SHARD", "TO_WHOLE", "collective", "entered", "has_regions", "left", "target_of", "within_regions",
+]  # fmt: skip
