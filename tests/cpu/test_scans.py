@@ -241,3 +241,25 @@ def test_strict_sums_of_floats_from_the_end_keep_their_order() -> None:
         ROOT r = f32[999] reduce-window(x, i), window={size=999 pad=0_998}, to_apply=f }""")
     x = np.random.default_rng(0).normal(size=999).astype(np.float32)
     assert np.array_equal(hk.compile(module, strict=True)(x), hk.evaluate(module, x))
+
+
+def test_what_a_cumulative_fold_goes_over_is_stored_if_it_would_split_the_axis() -> None:
+    """A reshape of a one-hot array, whose rows are two dimensions: it was left to the reference."""
+    module = hk.parse("""HloModule m
+add { p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT s = f32[] add(p, q) }
+ENTRY e {
+  x = f32[64,2] parameter(0)
+  b = f32[64,2,8] broadcast(x), dimensions={0,1}
+  i = f32[64,2,8] iota(), iota_dimension=2
+  c = pred[64,2,8] compare(b, i), direction=EQ
+  v = f32[64,2,8] convert(c)
+  w = f32[128,8] reshape(v)
+  z = f32[] constant(0)
+  ROOT r = f32[128,8] reduce-window(w, z), window={size=128x1 pad=127_0x0_0}, to_apply=add
+}""")
+    executable = hk.compile(module)
+    assert [reason for reason in executable.reasons if reason[1] == "not compiled"] == []
+    x = np.random.default_rng(0).integers(0, 8, (64, 2)).astype(np.float32)
+    assert np.array_equal(executable(x), hk.evaluate(module, x))

@@ -21,7 +21,7 @@ import hlokit as hk
 from hlokit.files.arrays import leaves_of
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.arguments import arguments_of
-from hlokit.judge.conform.cases import Case, recorded
+from hlokit.judge.conform.cases import ConformanceCase, recorded
 from hlokit.rules import rules, selected
 from hlokit.text.parser import parse_hlo
 from tests.golden.cases import read_cases
@@ -41,7 +41,7 @@ class Recorder:
     """A pytest plugin: keeps what tests of rules evaluate."""
 
     def __init__(self) -> None:
-        self.cases: list[Case] = []
+        self.cases: list[ConformanceCase] = []
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
@@ -79,7 +79,7 @@ def _takes_arrays(module: Any) -> bool:
     return isinstance(module, HloModule) and all(p.shape.is_array for p in module.entry.parameters)
 
 
-def _case(name: str, labels: list[str], module: HloModule, arguments: list[Any], result: Any) -> Case | None:
+def _case(name: str, labels: list[str], module: HloModule, arguments: list[Any], result: Any) -> ConformanceCase | None:
     """The case, if each engine can be given it: arrays of fixed sizes, one device, no values from elsewhere."""
     parameters, leaves = module.entry.parameters, module.entry.root.shape.leaves()
     shapes = [p.shape for p in parameters] + list(leaves)
@@ -99,7 +99,7 @@ def _case(name: str, labels: list[str], module: HloModule, arguments: list[Any],
     return found if [np.asarray(a).tobytes() for a in leaves_of(again)] == list(found.results) else None
 
 
-def of_rules() -> list[Case]:
+def of_rules() -> list[ConformanceCase]:
     """The cases of the tests that name rules."""
     recorder = Recorder()
     paths = [
@@ -113,7 +113,7 @@ def of_rules() -> list[Case]:
     return recorder.cases
 
 
-def of_xla() -> Iterator[Case]:
+def of_xla() -> Iterator[ConformanceCase]:
     """The cases that were recorded of XLA, whose results the rules settle."""
     for case in read_cases(TESTS / "data/golden_sample.jsonl.gz"):
         if case.kind != "ok" or case.hlo is None or not case.is_judged or case.id in XLA_WRONG:
@@ -136,7 +136,7 @@ def _rules_of(module: HloModule) -> list[str]:
 
 def main() -> None:
     """Writes the file; prints how many cases and rules it has."""
-    unique: dict[tuple[object, ...], Case] = {}
+    unique: dict[tuple[object, ...], ConformanceCase] = {}
     for case in [*of_rules(), *of_xla()]:
         unique.setdefault((case.rules, case.text.partition("\n")[2], case.given), case)
     lines = "".join(case.to_json() + "\n" for case in unique.values())

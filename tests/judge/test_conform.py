@@ -12,7 +12,7 @@ import hlokit as hk
 from hlokit.files.arrays import leaves_of
 from hlokit.judge.closeness.equality import differs
 from hlokit.judge.closeness.spread import near
-from hlokit.judge.conform.cases import Case, cases
+from hlokit.judge.conform.cases import ConformanceCase, cases
 from hlokit.judge.engines.engine import CommandEngine, Engine
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.rules import rules
@@ -32,7 +32,7 @@ def test_all_cases_are_what_the_reference_gives() -> None:
     check(cases())
 
 
-def check(some: list[Case]) -> None:
+def check(some: list[ConformanceCase]) -> None:
     for case in some:
         assert all(label in rules() for label in case.rules), case.name
         assert str(hk.parse(case.text)) == case.text

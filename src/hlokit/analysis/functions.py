@@ -31,6 +31,6 @@ class Functions:
 
 
 def _told(extra: Extra, places: Mapping[Instruction, int]) -> Hashable:
-    """What an instruction carries besides that may matter."""
+    """The further attributes of an instruction that may matter."""
     before = tuple(places[instruction] for instruction in extra.control_predecessors)
     return before, extra.backend_config, extra.sharding, tuple(extra.frontend_attributes.items())

@@ -40,7 +40,7 @@ def trip_count(loop: Instruction) -> int | None:
 
 
 def runs(module: HloModule) -> dict[Computation, int]:
-    """How often each computation that control flow reaches runs in a run of the module.
+    """The number of times that each computation which control flow reaches runs in a run of the module.
 
     A loop whose number of passes is not known counts as one pass, each branch of a conditional as taken.
     """

@@ -118,7 +118,7 @@ def _spread(operand: Instruction, places: Sequence[int], whole: Shape, computati
 
 
 def _seen(lhs: Instruction, strides: Mapping[int, int], computation: Computation) -> Instruction:
-    """What windows of size 1 with these strides see of an input."""
+    """The elements of an input that windows of size 1 with these strides see."""
     if all(stride == 1 for stride in strides.values()):
         return lhs
     return computation.add(Slice(tuple((0, n, strides.get(k, 1)) for k, n in enumerate(lhs.shape.dimensions))), [lhs])

@@ -15,7 +15,7 @@ from hlokit.cpu.loops.called import CalledFunction, Turned
 from hlokit.cpu.loops.expr import Expressions, Fold, LoopAxis, Node, Pair, identity_name, index_deps
 from hlokit.cpu.loops.space import Dimension, IterationSpace
 from hlokit.cpu.lower.leaf import Leaf, Source
-from hlokit.cpu.lower.retries import Materialise, Turn
+from hlokit.cpu.lower.retries import Materialise, Split, Turn
 from hlokit.forms.affine import Affine, Index
 from hlokit.forms.emitter import Condition
 from hlokit.forms.fold import FoldDimension
@@ -222,9 +222,18 @@ class FoldBuilder:
             raise Materialise(self.source.leaf(instruction, 0), "another cumulative fold goes along another axis")
         self._scanned.add(axis)
         self.bound.append(axis.bit)
-        bodies = [operand(index) for operand in operands]
+        bodies = [self._scanned_element(operand, index, axis) for operand in operands]
         self.bound.pop()
         return self._folded(inits, bodies, combiner, (), None, axis)
+
+    def _scanned_element(self, operand: ElementReader, index: Index, axis: LoopAxis) -> Any:
+        """An element that a cumulative fold along an axis takes; its array is stored, if it would split that axis."""
+        try:
+            return operand(index)
+        except Split as split:
+            if split.axis is not axis:
+                raise
+            raise Materialise(operand.leaf, "a cumulative fold along an axis that it would split") from split
 
     def _may_turn(self, inits: Sequence[Any], combiner: CalledFunction) -> bool:
         """Whether a fold may go from the last element to the first: as one of f(first, f(second, ...)). In strict code

@@ -1,4 +1,4 @@
-"""What the language leaves open: for each rule that does, another value that an instruction may have by it.
+"""Freedom that the language leaves: for each rule that does, another value that an instruction may have by it.
 
 A difference is allowed by a rule if the reference's own result varies there as the rule lets it; of a rule with two
 meanings, if the reference gives that result by the other. Rules that leave open
@@ -143,7 +143,7 @@ def _reduced_in_any_order(site: Site) -> Any:
 
 @_rule("REDUCE-11", "reduce", is_one_other=True)
 def _not_reduced(site: Site) -> Any:
-    """Of no dimensions, the operands as they are."""
+    """The operands as they are, where no dimensions are reduced."""
     op = site.instruction.op
     assert isinstance(op, Reduce)
     if op.dimensions:
@@ -211,7 +211,7 @@ def _scattered_in_any_order(site: Site) -> Any:
 
 @_rule("SAS-16", "select-and-scatter")
 def _picked_in_any_order(site: Site) -> Any:
-    """Of a select that is not transitive on the values that are there, any element of a window."""
+    """Any element of a window, where the select is not transitive on the values that are there."""
     values = np.unique(site.operands[0].reshape(-1)) if site.operands[0].dtype.kind in "biuf" else site.operands[0]
     values = values.reshape(-1)[:_MOST_COMPARED]
     if _is_transitive(_pairs(site.function(0), values)):
@@ -245,7 +245,7 @@ def _selected_and_scattered(site: Site, *, ordered: bool, picks_any: bool = Fals
 
 @_rule("SCATTER-20", "scatter", is_one_other=True)
 def _parts_of_windows(site: Site) -> Any:
-    """Of a window that is partly outside, the elements inside: each update is a window of its own."""
+    """The elements inside of a window that is partly outside: each update is a window of its own."""
     op = site.instruction.op
     assert isinstance(op, Scatter)
     count = len(site.operands) // 2

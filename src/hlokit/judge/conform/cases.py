@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,8 +24,12 @@ from hlokit.types.shape import Shape
 _FILE = "cases.jsonl.gz"
 
 
+Status = Literal["passed", "failed", "not supported"]
+STATUSES: tuple[Status, ...] = ("passed", "failed", "not supported")
+
+
 @dataclass(frozen=True)
-class Case:
+class ConformanceCase:
     """A program, its arguments and the arrays of its result.
 
     name    where the case is from: the test, or the recorded case of XLA's
@@ -60,21 +64,21 @@ class Case:
 
 def recorded(
     name: str, rules: Iterable[str], module: HloModule, arguments: Sequence[Any], results: Sequence[Any]
-) -> Case:
+) -> ConformanceCase:
     """A case of arrays."""
     given, expected = (tuple([np.ascontiguousarray(a).tobytes() for a in part]) for part in (arguments, results))
-    return Case(name, tuple(rules), module.to_text(), given, expected)
+    return ConformanceCase(name, tuple(rules), module.to_text(), given, expected)
 
 
-def cases() -> list[Case]:
+def cases() -> list[ConformanceCase]:
     """All cases, in the order of the file."""
     content = gzip.decompress((files("hlokit.judge.conform") / _FILE).read_bytes()).decode("utf-8")
     return [_case(json.loads(line)) for line in content.splitlines()]
 
 
-def _case(record: dict[str, Any]) -> Case:
+def _case(record: dict[str, Any]) -> ConformanceCase:
     given, results = (tuple([b64decode(d) for d in record[key]]) for key in ("in", "out"))
-    return Case(record["id"], tuple(record["rules"]), record["hlo"], given, results)
+    return ConformanceCase(record["id"], tuple(record["rules"]), record["hlo"], given, results)
 
 
 def _array(data: bytes, shape: Shape) -> np.ndarray[Any, Any]:

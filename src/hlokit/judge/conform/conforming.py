@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from hlokit.errors import ArgumentError
 from hlokit.judge.compare.comparing import Judgement, judged
-from hlokit.judge.conform.cases import Case, cases
+from hlokit.judge.conform.cases import STATUSES, ConformanceCase, Status, cases
 from hlokit.judge.engines.engine import Engine, engine_of
 from hlokit.rules import Rule, rules, selected
-
-Status = Literal["passed", "failed", "not supported"]
-STATUSES: tuple[Status, ...] = ("passed", "failed", "not supported")
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What came of a case: "equal" and "allowed" are passed, "unsupported" is not supported, all else has failed."""
+    """The result of a case: "equal" and "allowed" are passed, "unsupported" is not supported, all else has failed."""
 
-    case: Case
+    case: ConformanceCase
     judgement: Judgement
 
     @property
@@ -59,7 +56,7 @@ class Conformance:
         return {label: tuple(results) for label, results in found.items() if results}
 
     def counts(self, label: str | None = None) -> dict[Status, int]:
-        """How many cases, of a rule or of all, have each status."""
+        """The number of cases, of a rule or of all, with each status."""
         results = self.results if label is None else self.by_rule.get(label, ())
         return {status: sum(r.status == status for r in results) for status in STATUSES}
 

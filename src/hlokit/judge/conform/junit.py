@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from hlokit.judge.conform.conforming import CaseResult, Conformance, Status
+from hlokit.judge.conform.cases import Status
 from hlokit.rules import rules
+
+if TYPE_CHECKING:
+    from hlokit.judge.conform.conforming import CaseResult, Conformance
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from hlokit.judge.conform.conforming import STATUSES, CaseResult, Conformance
+from hlokit.judge.conform.cases import STATUSES
 from hlokit.rules import rules
 from hlokit.view.page import shown
+
+if TYPE_CHECKING:
+    from hlokit.judge.conform.conforming import CaseResult, Conformance
 
 _STYLE = """
 :root { color-scheme: light dark; --line: light-dark(#d0d0d0, #444); --bad: light-dark(#ffe3e0, #5a2320);

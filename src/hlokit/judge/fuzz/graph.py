@@ -44,7 +44,7 @@ class Options:
     opcodes: frozenset[str] | None = None
     """Those that may be drawn; None for all that have a recipe."""
     weights: tuple[tuple[str, int], ...] = ()
-    """How many times more often an op is drawn than it would be."""
+    """Factors by which ops are drawn more often."""
     types: tuple[str, ...] = ALL_TYPES
     dynamic: bool = True
     layouts: bool = True

@@ -29,7 +29,17 @@ _MOVEMENT = "pad slice reverse concatenate transpose reshape broadcast iota copy
 
 def _options(opcodes: str, instructions: int = 12, types: tuple[str, ...] = _USUAL) -> Options:
     names = frozenset(opcodes.split())
-    return Options(instructions, names, types, False, False, wild=0.05, denormals=False, dimensions=ODD, rank=3)
+    return Options(
+        instructions=instructions,
+        opcodes=names,
+        types=types,
+        dynamic=False,
+        layouts=False,
+        wild=0.05,
+        denormals=False,
+        dimensions=ODD,
+        rank=3,
+    )
 
 
 THEMES: dict[str, Options] = {
