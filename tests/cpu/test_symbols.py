@@ -58,7 +58,7 @@ def programs(types: tuple[str, ...]) -> Iterator[tuple[str, HloModule]]:
     """One program of each op that can be drawn, of one type."""
     for number, opcode in enumerate(RECIPES):
         element = types[number % len(types)]
-        options = Options(2, frozenset([opcode]), (element,), dynamic=False)
+        options = Options(2, frozenset([opcode]), types=(element,), dynamic=False)
         for seed in range(number, number + 3):
             try:
                 module = random_draw(seed, options).module
