@@ -27,18 +27,20 @@ from typing import Any
 from bench.busy import Load
 from bench.noise import Others
 from bench.workloads.report import Turn, csv_text, distance, markdown, rows_of, svg
-from bench.workloads.turn import NAMES
+from bench.workloads.turn import AS_CPU, NAMES
 
 ROOT = Path(__file__).parents[2]
 CONDITIONS = {"alone": 0, "one": 1, "two": 2, "core": 0}
 """How many busy processes there are beside the program; `core`: on one core."""
 
 
-def environment(platform: str, cache: Path) -> dict[str, str]:
+def environment(name: str, platform: str, cache: Path) -> dict[str, str]:
     """The variables of a turn: nothing of JAX's or hlokit's from outside, its own folder for compiled programs."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_", "HLOKIT_"))}
     path = os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     kept |= {"PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if platform == "hlokit" and name in AS_CPU:
+        return kept | {"JAX_PLATFORMS": "cpu", "HLOKIT_AS_CPU": "1", "HLOKIT_CACHE_DIR": str(cache)}
     if platform == "hlokit":
         return kept | {"JAX_PLATFORMS": "hlokit,cpu", "HLOKIT_CACHE_DIR": str(cache)}
     small = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
@@ -64,7 +66,7 @@ def taken(name: str, engine: str, python: str, cache: Path, observed: Path, cond
     try:
         done = subprocess.run(
             command,
-            env=environment(platform, cache),
+            env=environment(name, platform, cache),
             capture_output=True,
             text=True,
             timeout=900,

@@ -24,9 +24,11 @@ class Loop:
 
 
 def jitted(step: Callable[..., Any], state: Tree, batches: list[tuple[Any, ...]] | None = None) -> Loop:
-    """The loop of a function that JAX compiles, with its state donated."""
+    """The loop of a function that JAX compiles, with its state donated: a copy, no array of which is there twice."""
     import jax
+    import jax.numpy as jnp
 
+    state = jax.tree.map(jnp.array, state)
     return Loop(jax.jit(step, donate_argnums=0), state, batches or [()])
 
 
