@@ -67,7 +67,9 @@ class Served:
             lifespan="off", timeout_graceful_shutdown=1,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), name="hlokit debug --serve", daemon=True
+        )
         self._thread.start()
 
     def __repr__(self) -> str:
