@@ -269,3 +269,24 @@ def test_columns_of_a_large_array_are_folded_before_its_rows_are_gone_through(
     steps = compiled.program.block.steps
     assert len(steps) <= kernels
     assert (steps[-1].loops.order[0].extent != columns) == (kernels > 1)
+
+
+def test_a_sum_of_functions_goes_by_vectors_although_its_rows_lie_apart() -> None:
+    """Rows of ten numbers: what vectors lose by reading them one by one, the function gains many times."""
+    module = hk.parse("""HloModule m
+add { p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT s = f32[] add(p, q) }
+ENTRY e {
+  x = f32[500,10] parameter(0)
+  w = f32[10] parameter(1)
+  d = f32[500] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  v = f32[500] log-plus-one(d)
+  z = f32[] constant(0)
+  ROOT r = f32[] reduce(v, z), dimensions={0}, to_apply=add
+}""")
+    executable = hk.compile(module)
+    assert "fold add over i in 500 from 0.0 [vectors along i]" in executable.as_text("loops")
+    draw = np.random.default_rng(0)
+    x, w = draw.random((500, 10), np.float32), draw.random(10, np.float32)
+    assert np.allclose(executable(x, w), hk.evaluate(module, x, w), rtol=1e-5)

@@ -189,7 +189,9 @@ def _own_axis(fold: Node, strict: bool) -> LoopAxis | None:
             best = (cost, axis)
     if best[1] is None or best[1].extent < 4:
         return None
-    return best[1] if best[0] <= 12.0 * max(1, len(inside)) else None
+    functions = sum(cost_of(n.op) for n in below if n.op in COSTLY and n.deps & ~fold.deps)
+    gained = 12.0 * max(1, len(inside)) + 16.0 * (1 - _BY_VECTORS) * functions
+    return best[1] if best[0] <= gained else None
 
 
 def _widest(loops: Loops, nodes: Sequence[Node]) -> int:
