@@ -185,6 +185,7 @@ def test_load_tells_proto_from_text(tmp_path: Path) -> None:
     assert hk.load(tmp_path / "m.pb").to_text() == hk.load(tmp_path / "m.txt").to_text()
 
 
+@pytest.mark.filterwarnings("ignore::hlokit.UnreadFieldsWarning")
 def test_broken_bytes_end_in_parse_errors() -> None:
     data = module_to_proto(hk.parse(HANDMADE))
     generator = np.random.default_rng(0)
