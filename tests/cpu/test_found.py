@@ -505,3 +505,19 @@ def test_a_piece_that_is_a_whole_axis() -> None:
       ROOT r = (f32[3,2,4], s32[]) scan(x, s), dimensions={2}, num_carries=1, is_reverse=true, is_associative=false,
         to_apply=step }"""
     check(text, np.arange(24, dtype=np.float32).reshape(3, 2, 4), np.int32(3))
+
+
+def test_composites_are_compiled() -> None:
+    """As JAX's top_k comes to a plugin: a call that says what it means, and how it is computed."""
+    module = hk.parse("""HloModule m
+halves { x = f32[4] parameter(0)
+  h = f32[] constant(0.5)
+  b = f32[4] broadcast(h), dimensions={}
+  ROOT y = f32[4] multiply(x, b) }
+ENTRY e {
+  p = f32[4] parameter(0)
+  ROOT c = f32[4] call(p), to_apply=halves, is_composite=true, frontend_attributes={composite.attributes={},composite.name="my.halves",composite.version="1"}
+}""")
+    executable = hk.compile(module)
+    assert [reason for reason in executable.reasons if reason[1] == "not compiled"] == []
+    assert executable(np.float32([2, 4, 6, 8])).tolist() == [1, 2, 3, 4]

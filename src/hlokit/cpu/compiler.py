@@ -19,6 +19,7 @@ from hlokit.errors import UnsupportedError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.process import MAX_CALL_DEPTH
+from hlokit.passes.call_inliner import CallInliner
 from hlokit.passes.conditional_simplifier import ConditionalSimplifier
 from hlokit.passes.op_expander import OpExpander
 from hlokit.passes.pipeline import DEFAULT, PassLike, optimize
@@ -29,7 +30,7 @@ EXACT: tuple[PassLike, ...] = (
     "computation-deduplicator",
     "defuser",
     OpExpander(exact=True),
-    "call-inliner",
+    CallInliner(composites=True),
     "tuple-simplifier",
     "while-loop-unroller",
     *DEFAULT,
