@@ -116,11 +116,32 @@ class BuildError(HlokitError):
 
 
 class MissingNameError(BuildError, AttributeError):
-    """A handle, or hlokit, has no attribute of this name: `x.sum()`, `hk.float32`. Says what to write instead."""
+    """A handle, or hlokit, has no attribute of this name: `x.sum()`, `hk.float32`. It is an AttributeError too.
+
+    To fix it: write what the message says instead.
+
+        >>> try:
+        ...     hk.float32
+        ... except hk.MissingNameError as error:
+        ...     print(error)
+        hlokit has no 'float32': write hk.f32
+    """
 
 
 class MisuseError(BuildError, TypeError):
-    """A value is used as what it is not: an array as a tuple, a module as a function. Says what to write instead."""
+    """A value is used as what it is not: an array as a tuple, a module as a function. It is a TypeError too.
+
+    To fix it: write what the message says instead.
+
+        >>> b = hk.Builder()
+        >>> module = b.build(b.constant(1.0))
+        >>> try:
+        ...     module()
+        ... except hk.MisuseError as error:
+        ...     print(error)
+        <HloModule main: () -> f32[], 1 computation> is a program, not a function: write hk.evaluate(m, ...) or
+        hk.compile(m)(...)
+    """
 
 
 class ParseError(HlokitError):
@@ -210,7 +231,18 @@ class UnsupportedError(HlokitError):
 
 
 class UnknownTargetError(UnsupportedError):
-    """A custom-call is run whose target is not registered."""
+    """A custom-call is run whose target is not registered.
+
+    To fix it: register a function of that name, by `hk.register_custom_call` or the function that the message names.
+
+        >>> b = hk.Builder()
+        >>> module = b.build(hk.custom_call(b, "nowhere", [], hk.f32[2]))
+        >>> try:
+        ...     hk.evaluate(module)
+        ... except hk.UnknownTargetError as error:
+        ...     print(error)
+        custom-call: no target 'nowhere' is registered for hlokit; register_custom_call adds one [CCALL-4]
+    """
 
 
 class ArgumentError(HlokitError):
@@ -224,7 +256,7 @@ class ArgumentError(HlokitError):
         ...     hk.evaluate(module)
         ... except hk.ArgumentError as error:
         ...     print(error)
-        m takes 1 arguments, got 0 [EXEC-3]
+        m takes 1 argument, got 0 [EXEC-3]
     """
 
 

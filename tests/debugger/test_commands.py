@@ -84,6 +84,7 @@ def test_script(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) ->
     ("line", "message"),
     [
         ("bogus", "'bogus' is not a command: help lists them"),
+        ("back-uot", "'back-uot' is not a command: did you mean back-out"),
         ("step 3", "step takes nothing: found '3'"),
         ("print nothing", "m has no instruction 'nothing'"),
         ("print a[9]", "is not a part of a"),

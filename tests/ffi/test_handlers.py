@@ -360,9 +360,9 @@ def test_what_is_no_handler_is_refused() -> None:
 
 @pytest.mark.parametrize("given", [None, 0, -1, 1 << 64, 1.5, "Scale", print, {"execute": None}])
 def test_what_is_no_address_is_refused(given: Any) -> None:
-    with pytest.raises(BuildError, match="FFI handler 'x': not the address of a function"):
+    with pytest.raises(BuildError, match=r"FFI handler 'x': .* is not the address of a function"):
         hk.register_ffi_target("x", given)
-    with pytest.raises(BuildError, match="FFI type 'x': not the address of a function"):
+    with pytest.raises(BuildError, match=r"FFI type 'x': .* is not the address of a function"):
         hk.register_ffi_type("x", given)
 
 

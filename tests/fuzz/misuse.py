@@ -349,7 +349,7 @@ def fault(made: Trial) -> str:
     return ""
 
 
-_CLEAR = r"its arguments are \(|^not the address of a function|<lambda>\(\) (takes|missing) .* positional argument"
+_CLEAR = r"its arguments are \(|<lambda>\(\) (takes|missing) .* positional argument"
 """TypeErrors that say enough: of a call with the wrong number of arguments, here or of a function of the caller's."""
 
 

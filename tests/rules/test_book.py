@@ -49,6 +49,11 @@ def test_labels_in_the_chapters_exist() -> None:
     assert named(*(rule.text for rule in rules.rules().values())) <= {*rules.rules()}
 
 
+def test_no_rule_names_a_file() -> None:
+    """Readers of an error see one rule: it refers to others by their labels."""
+    assert not [label for label, rule in rules.rules().items() if ".md" in rule.text]
+
+
 def test_explain() -> None:
     rule = hk.explain("bcast-3")
     assert rule is hk.explain("BCAST-3") and rule.kind == "C" and "different ranks" in rule.text.lower()

@@ -443,3 +443,10 @@ ENTRY e { x = f32[2] parameter(0) a = f32[2] sine(x) b = f32[2] cosine(x)
     x = np.array([0.5, 1.0], np.float32)
     np.testing.assert_allclose(hk.evaluate(module, x), np.sin(x) + np.cos(x), rtol=1e-6)
     np.testing.assert_allclose(hk.compile(module)(x), np.sin(x) + np.cos(x), rtol=1e-6)
+
+
+def test_what_is_not_a_function_is_refused() -> None:
+    with pytest.raises(hk.BuildError, match="custom-call target 'x': 3 is not a function"):
+        hk.register_custom_call("x", 3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(hk.BuildError, match="custom-call target 'x': 'a' is not the address of a function"):
+        hk.register_custom_call_pointer("x", "a")

@@ -194,6 +194,11 @@ def test_the_name_is_the_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [str(p) for p in hk.export_object(module)] == ["jit_f_3.o", "jit_f_3.h"]
 
 
+def test_a_path_in_the_place_of_the_target() -> None:
+    with pytest.raises(hk.ArgumentError, match=r"target='/tmp/x\.o' is the path of a file: write path='/tmp/x\.o'"):
+        hk.export_object(hk.parse("ENTRY e { ROOT x = f32[2] parameter(0) }"), "/tmp/x.o")
+
+
 def test_what_cannot_be_exported(tmp_path: Path) -> None:
     rng = "ENTRY e {\n x = f32[] parameter(0)\n o = f32[] constant(9)\n ROOT r = f32[4] rng(x, o), distribution=rng_uniform\n}"
     with pytest.raises(UnsupportedError, match=r"r \(rng\): rng is evaluated by the reference"):
@@ -201,9 +206,9 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     dynamic = "ENTRY e {\n x = f32[<=4] parameter(0)\n ROOT r = f32[<=4] negate(x)\n}"
     with pytest.raises(UnsupportedError, match="dynamic dimensions"):
         hk.export_object(hk.parse(dynamic), path=tmp_path / "a.o")
-    with pytest.raises(HlokitError, match="'2x' is no name"):
+    with pytest.raises(HlokitError, match="'2x' is not a name"):
         hk.export_object(hk.parse(MIXED), path=tmp_path / "2x.o")
-    with pytest.raises(HlokitError, match="'é' is no name"):
+    with pytest.raises(HlokitError, match="'é' is not a name"):
         hk.export_object(hk.parse(MIXED), path=tmp_path / "é.o")
     with pytest.raises(HlokitError, match=r"a\.h is the header's name"):
         hk.export_object(hk.parse(MIXED), path=tmp_path / "a.h")

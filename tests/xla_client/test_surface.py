@@ -112,7 +112,7 @@ def test_python_function_as_custom_call_target() -> None:
 def test_what_is_no_handler_of_a_typed_interface_is_refused() -> None:
     with pytest.raises(xc.XlaRuntimeError, match=r"^UNIMPLEMENTED: .*api_version"):
         xc.register_custom_call_target("typed", lambda x: x, api_version=2)
-    with pytest.raises(xc.XlaRuntimeError, match="FFI handler 'typed': not the address of a function"):
+    with pytest.raises(xc.XlaRuntimeError, match=r"FFI handler 'typed': .* is not the address of a function"):
         xc.register_custom_call_target("typed", lambda x: x, api_version=1)
 
 

@@ -237,7 +237,7 @@ def map(
     floating = [(a.dtype, b.dtype) for a, b in zip(found, scalars) if a.dtype.is_floating and b.dtype.is_floating]
     if any(a is not b for a, b in floating):  # as text may have it
         raise rejected(ShapeError("MAP-7", "to_apply parameters", found, scalars), "map", *values)
-    return emit(Map(dims(dimensions)), *values, called=[called])
+    return emit(Map(dims(dimensions, "dimensions")), *values, called=[called])
 
 
 def while_(condition: ComputationLike, body: ComputationLike, init: XlaOp | Sequence[XlaOp]) -> XlaOp:

@@ -145,7 +145,7 @@ def fft(operand: XlaOp, fft_type: str, fft_length: Sequence[int]) -> XlaOp:
     >>> hk.evaluate(b.build(hk.fft(b.constant([1 + 0j, 0j, 0j, 0j]), "FFT", [4])))
     array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
     """
-    return emit(Fft(fft_type, dims(fft_length)), operand)
+    return emit(Fft(fft_type, dims(fft_length, "fft_length")), operand)
 
 
 def rng_normal(mu: Any, sigma: Any, shape: Shape | DType) -> XlaOp:

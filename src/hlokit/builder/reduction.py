@@ -69,7 +69,7 @@ def reduce(
     operands, inits, scalars = _reduced(operands, init_values, "REDUCE-2", "reduce")
     called = computation_of(computation, scalars + scalars, operands[0].builder)
     check_types(called, operands, inits, "reduce")
-    return emit(Reduce(dims(dimensions)), *operands, *inits, called=(called,))
+    return emit(Reduce(dims(dimensions, "dimensions")), *operands, *inits, called=(called,))
 
 
 def reduce_all(operand: XlaOp, init: Any, computation: ComputationLike) -> XlaOp:

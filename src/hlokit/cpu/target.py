@@ -292,4 +292,7 @@ def _arch(triple: str) -> str:
         return "x86_64"
     if arch in ("aarch64", "arm64"):
         return "aarch64"
-    raise UnsupportedError(f"target {triple!r}: code is made for x86_64 and aarch64 only")
+    known = ", ".join(BASELINES)
+    raise UnsupportedError(
+        f"target architecture {arch!r}: expected x86_64 or aarch64 in TRIPLE/CPU,+FEATURE..., or host, {known}"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import shlex
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,9 @@ class Session:
                 raise ArgumentError(f"{word} takes nothing: found {rest.strip()!r}")
             return self._moved(self._moves[word]())
         if word not in self._others:
-            raise ArgumentError(f"{word!r} is not a command: help lists them")
+            close = " or ".join(get_close_matches(word, self.names, 3))
+            advice = f"did you mean {close}?" if close else "help lists them"
+            raise ArgumentError(f"{word!r} is not a command: {advice}")
         return self._others[word](rest.strip())
 
     def _moved(self, stop: Stop) -> str:

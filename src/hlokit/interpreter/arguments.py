@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlokit.errors import ArgumentError, HlokitError
+from hlokit.hlo.computation import counted
 from hlokit.hlo.values import TOKEN_VALUE, Array, fits, is_ndarray, is_sequence
 from hlokit.types import dtype as dtypes
 from hlokit.types.literal import as_array
@@ -21,10 +22,15 @@ def arguments_of(module: HloModule, args: Sequence[Any]) -> list[Any]:
     """The values of the entry's parameters. Raises ArgumentError (EXEC-3)."""
     parameters = module.entry.parameters
     if len(args) != len(parameters):
-        raise ArgumentError(f"{module.name} takes {len(parameters)} arguments, got {len(args)} [EXEC-3]")
+        raise wrong_count(module.name, len(parameters), len(args))
     return [
         argument(f"argument {i} ({p.name})", p.shape, a) for i, (p, a) in enumerate(zip(parameters, args, strict=True))
     ]
+
+
+def wrong_count(program: str, expected: int, found: int) -> ArgumentError:
+    """The error of a call with another number of arguments than the program's parameters."""
+    return ArgumentError(f"{program} takes {counted(expected, 'argument')}, got {found} [EXEC-3]")
 
 
 def argument(name: str, shape: Shape, value: Any) -> Any:

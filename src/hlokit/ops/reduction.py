@@ -44,9 +44,10 @@ def check_reducer(
         check(False, "REDUCER-2", f"{role} result", result, f"{n} scalar(s)")
     for i, shape in enumerate(types):
         scalar = scalar_of(shape.dtype)
+        init_value = f"init_value {i}" if n > 1 else "init_value"
         if wide and shape.dtype.is_floating and results[i].dtype.is_floating and inits[i].dtype.is_floating:
             scalar = scalar_of(results[i].dtype)
-            check(inits[i].is_scalar, "REDUCER-5", f"init_value {i}", inits[i], scalar)
+            check(inits[i].is_scalar, "REDUCER-5", init_value, inits[i], scalar)
             inits = (*inits[:i], scalar, *inits[i + 1 :])
         if not parameters[i].static is parameters[n + i].static is scalar:
             found = (parameters[i], parameters[n + i])
@@ -54,7 +55,7 @@ def check_reducer(
         if results[i].static is not scalar:
             check(False, "REDUCER-4", f"{role} result {i}", results[i], scalar)
         if inits[i].static is not scalar:
-            check(False, "REDUCER-5", f"init_value {i}", inits[i], scalar)
+            check(False, "REDUCER-5", init_value, inits[i], scalar)
 
 
 def in_reducer_types(values: Sequence[Array], reducer: Function) -> tuple[Array, ...]:

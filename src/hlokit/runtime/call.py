@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from hlokit.cpu.target import ALIGNMENT
-from hlokit.errors import ArgumentError, EvaluationError
-from hlokit.interpreter.arguments import argument
+from hlokit.errors import EvaluationError
+from hlokit.interpreter.arguments import argument, wrong_count
 from hlokit.memory import named
 from hlokit.runtime.arena import RECYCLED, Arena, empty
 from hlokit.runtime.log import logger
@@ -152,7 +152,7 @@ class Caller:
         """As contiguous arrays of the parameters' types, the caller's own where they are such. Raises ArgumentError."""
         if len(arguments) != len(self.parameters):
             count = len(self.parameters)
-            raise ArgumentError(f"{self.program} takes {count} arguments, got {len(arguments)} [EXEC-3]")
+            raise wrong_count(self.program, count, len(arguments))
         taken: list[_Array] = []
         for number, (value, (dtype, dimensions)) in enumerate(zip(arguments, self._takes, strict=True)):
             if type(value) is dtype.type and not dimensions:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, cast
 
 from hlokit import memory
 from hlokit.cpu.jit.cache import recorded
@@ -66,8 +67,9 @@ def compile_module(
     if grid is None and counts != (1, 1):
         devices = math.prod(counts)
         raise UnsupportedError(f"compile_module: {devices} devices; hlokit.compile makes what runs on them")
-    if threads is not None and threads < 1:
-        raise ArgumentError(f"{module.name}: threads={threads}, expected at least 1")
+    _require_positive(module, "threads", threads, Integral, "an integer")
+    _require_positive(module, "time_limit", time_limit, Real, "a number of seconds")
+    _require_positive(module, "memory_limit", memory_limit, Integral, "a number of bytes")
     again = partial(
         compile_module, module, threads=threads, strict=strict, donate=donate, target=target, time_limit=time_limit,
         memory_limit=memory_limit, grid=grid,
@@ -91,6 +93,11 @@ def compile_module(
     if dump is not None:
         dump.results(executable)
     return executable
+
+
+def _require_positive(module: HloModule, name: str, value: object, kind: type, expected: str) -> None:
+    if value is not None and not (isinstance(value, kind) and cast("float", value) > 0):
+        raise ArgumentError(f"{module.name}: {name}={value!r} is not {expected} above 0")
 
 
 def compile_for_devices(module: HloModule, counts: tuple[int, int], **options: Any) -> DeviceExecutable:

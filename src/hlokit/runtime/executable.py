@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from hlokit.cpu.jit.pool import pool
 from hlokit.cpu.target import this_machine
-from hlokit.errors import ArgumentError, HlokitError, UnsupportedError
-from hlokit.interpreter.arguments import argument
+from hlokit.errors import HlokitError, UnsupportedError
+from hlokit.interpreter.arguments import argument, wrong_count
 from hlokit.interpreter.process import Process
 from hlokit.runtime import plan as plans
 from hlokit.runtime.arrays import array_leaves, leaves, tree
@@ -348,7 +348,7 @@ class Executable:
             return self._caller.call(*args)
         parameters = self.source.entry.parameters
         if len(args) != len(parameters):
-            raise ArgumentError(f"{self.source.name} takes {len(parameters)} arguments, got {len(args)} [EXEC-3]")
+            raise wrong_count(self.source.name, len(parameters), len(args))
         values = [
             argument(f"argument {i} ({p.name})", p.shape, a)
             for i, (p, a) in enumerate(zip(parameters, args, strict=True))

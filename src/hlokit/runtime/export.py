@@ -18,7 +18,7 @@ from hlokit.cpu.kernels.linalg.lapack import lapack_names
 from hlokit.cpu.kernels.routine import STACK
 from hlokit.cpu.llvm import I8, I32, POINTER, Function, Global, Module, Pointer, Prototype
 from hlokit.cpu.target import ALIGNMENT, Target, parse
-from hlokit.errors import HlokitError, UnsupportedError
+from hlokit.errors import ArgumentError, HlokitError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.runtime.arrays import array_leaves
 
@@ -42,12 +42,14 @@ def export_object(
     The code needs memcpy, memset and memmove of C, and fma for f64 on x86-64 without FMA. Raises UnsupportedError for
     what needs Python, LAPACK or sizes that only running tells.
     """
+    if isinstance(target, (str, Path)) and Path(target).suffix == ".o":
+        raise ArgumentError(f"export_object: target={str(target)!r} is the path of a file: write path={str(target)!r}")
     machine = parse(target) if isinstance(target, str) else target
     if target == "host":
         machine = machine.without("amx-tile", "amx-int8", "amx-bf16")
     name = Path(path).stem if path is not None else _identifier(module.name)
     if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) is None or name.startswith("hlokit_"):
-        raise HlokitError(f"export_object: {name!r} is no name for a function of C")
+        raise HlokitError(f"export_object: {name!r} is not a name for a function of C")
     place = Path(path) if path is not None else Path(f"{name}.o")
     if place.suffix == ".h":
         raise HlokitError(f"export_object: {place} is the header's name; expected the object file's")

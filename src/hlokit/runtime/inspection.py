@@ -153,8 +153,8 @@ def reasons(program: Program, notes: Sequence[str], recompiled: Sequence[str]) -
     compiled anew, at a lower level."""
     found = list(program.context.reasons.entries)
     found += [(name, "copied", f"{size} bytes: {why}") for name, size, why in program.assignment.copies]
-    found += [("", "lower level", note) for note in notes]
-    found += [("", "recompiled", why) for why in recompiled]
+    found += [(program.module.name, "lower level", note) for note in notes]
+    found += [(program.module.name, "recompiled", why) for why in recompiled]
     for step in _steps(program.block):
         if isinstance(step, KernelStep):
             found += [(step.name, what, why) for what, why in _of_loops(step)]

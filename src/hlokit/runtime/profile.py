@@ -90,7 +90,8 @@ class Profile:
         from rich.table import Table
 
         times = f"{_time(self.total)} a call, {_time(self.traced)} timed step by step"
-        title = f"{self.program}: {times}, {self.threads} threads"
+        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        title = f"{self.program}: {times}, {threads}"
         table = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
         table.add_column("step", overflow="fold", max_width=44)
         for name in ("time", "share", "runs", "GB/s", "of limit", "GF/s", "of peak"):

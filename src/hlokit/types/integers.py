@@ -25,6 +25,7 @@ def integers(values: Iterable[Any], label: str, argument: str) -> tuple[int, ...
         raise ShapeError(label, argument, repr(values), "a list of integers") from None
 
 
-def dims(values: Iterable[Any]) -> tuple[int, ...]:
-    """An op's list of dimensions, sizes or numbers. Raises ShapeError (HINST-6) for what is none."""
-    return integers(values, "HINST-6", "list of dimensions or sizes")
+def dims(values: Iterable[Any], argument: str) -> tuple[int, ...]:
+    """The list of dimensions, sizes or numbers that is this argument of an op's. Raises ShapeError (HINST-6) for what
+    is not one."""
+    return integers(values, "HINST-6", argument)

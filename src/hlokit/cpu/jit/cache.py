@@ -390,7 +390,7 @@ def _own_file(folder: Path, name: str) -> bytes:
             status = os.fstat(file.fileno())
             _check_own(folder / name, status)
             if not stat.S_ISREG(status.st_mode):
-                raise PermissionError(f"{folder / name} is no plain file")
+                raise PermissionError(f"{folder / name} is not a regular file")
             return file.read()
     finally:
         os.close(directory)

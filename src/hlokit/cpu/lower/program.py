@@ -66,7 +66,7 @@ def _lowered(leaves: Leaves) -> StepBlock:
             for leaf in leaves.operands(instruction):
                 leaves.store(leaf, f"{instruction.opcode} {instruction.name} reads it from memory")
         for leaf in leaves.of(instruction):
-            leaves.store(leaf, "other kernels cannot hold it")
+            leaves.store(leaf, f"{instruction.opcode} is a step of its own")
     for leaf in results:
         leaves.store(leaf, "a result")
     _store_small_updates(leaves)

@@ -15,7 +15,17 @@ from hlokit.interop.pjrt.execute import ARGUMENT, DONATED, OVERWRITTEN, PROGRAM,
 from hlokit.interop.pjrt.memory import Kept, immortal, read_word
 from hlokit.interop.pjrt.native import native
 from hlokit.interop.pjrt.programs import Program
-from hlokit.interop.pjrt.running import Runner, backend, compiled, interpreted, is_shadowed, watched, watched_kind
+from hlokit.interop.pjrt.running import (
+    Runner,
+    backend,
+    compiled,
+    interpreted,
+    is_shadowed,
+    traps_nan,
+    watched,
+    watched_kind,
+)
+from hlokit.interpreter.arguments import wrong_count
 from hlokit.runtime.arena import Buffer
 from hlokit.runtime.dump import flags
 
@@ -86,7 +96,13 @@ def _runner(program: Program) -> Runner:
         return on_devices(program)
     if watched_kind():
         return watched(program)
-    return interpreted(program) if backend() == "interpreter" or is_shadowed() else compiled(program)
+    if backend() == "interpreter" or is_shadowed():
+        return interpreted(program)
+    if traps_nan():
+        raise ArgumentError(
+            "HLOKIT_TRAP_NAN takes HLOKIT_BACKEND=interpreter; HLOKIT_DEBUG=first-nan finds the NaN of a program"
+        )
+    return compiled(program)
 
 
 def _show_shardings(program: Program) -> None:
@@ -150,7 +166,7 @@ def execute(
 
 def _arguments(program: Program, buffers: Sequence[int], given: Sequence[int], storages: list[int]) -> list[_Array]:
     if len(buffers) != len(program.parameters):
-        raise ArgumentError(f"{program.name} takes {len(program.parameters)} arguments, got {len(buffers)}")
+        raise wrong_count(program.name, len(program.parameters), len(buffers))
     for number in given:
         if buffers.count(buffers[number]) > 1:
             raise ArgumentError(f"{program.name}: argument {number} is donated, and it is another argument too")

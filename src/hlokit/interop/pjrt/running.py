@@ -143,7 +143,7 @@ def _evaluated(module: HloModule, replicas: int, partitions: int, *args: Any) ->
     from hlokit.interpreter.nan_trap import nan_trap
 
     before, after = _hooks[-1]
-    if os.environ.get("HLOKIT_TRAP_NAN", "0") not in ("", "0"):
+    if traps_nan():
         after = nan_trap(after)
     return evaluate(module, *args, replicas=replicas, partitions=partitions, before=before, after=after)
 
@@ -154,6 +154,11 @@ def backend() -> str:
     if found not in ("compiled", "interpreter"):
         raise ArgumentError(f"HLOKIT_BACKEND={found!r}: expected compiled or interpreter")
     return found
+
+
+def traps_nan() -> bool:
+    """HLOKIT_TRAP_NAN, which programs of the interpreter hear."""
+    return os.environ.get("HLOKIT_TRAP_NAN", "0") not in ("", "0")
 
 
 def is_shadowed() -> bool:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from hlokit.errors import UnsupportedError
+from hlokit.errors import BuildError, UnsupportedError
 from hlokit.hlo.values import Array
 from hlokit.ops.custom_targets.registry import Invocation, Target, add_target
 from hlokit.types.shape import Shape
@@ -54,7 +54,11 @@ def register_custom_call_pointer(name: str, address: Any, *, replace: bool = Fal
     >>> hk.evaluate(b.build(hk.custom_call(b, "example_increment", [b.constant(41)], hk.s32)))
     array(42, dtype=int32)
     """
-    add_target(name, pointer_target(address), replace=replace)
+    try:
+        target = pointer_target(address)
+    except TypeError as error:
+        raise BuildError(f"custom-call target {name!r}: {error}") from None
+    add_target(name, target, replace=replace)
 
 
 def pointer_target(address: Any) -> Target:
@@ -79,7 +83,7 @@ def address_of(address: Any) -> int:
     if isinstance(address, _CTYPES):
         found = ctypes.cast(address, ctypes.c_void_p).value
     if not isinstance(found, int) or not 0 < found < 1 << 64:
-        raise TypeError(f"not the address of a function: {address!r}")
+        raise TypeError(f"{address!r} is not the address of a function")
     return found
 
 

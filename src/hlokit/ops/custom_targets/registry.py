@@ -72,7 +72,7 @@ def register_custom_call(
     Raises
     ------
     BuildError
-        The name is reserved, `$...` (CCALL-5), or taken (CCALL-2).
+        The name is reserved, `$...` (CCALL-5), or taken (CCALL-2), or `function` cannot be called.
 
     Examples
     --------
@@ -81,6 +81,8 @@ def register_custom_call(
     >>> hk.evaluate(b.build(hk.custom_call(b, "example_twice", [b.constant([1, 2])], hk.s32[2])))
     array([2, 4], dtype=int32)
     """
+    if not callable(function):
+        raise BuildError(f"custom-call target {name!r}: {function!r} is not a function")
     add_target(name, function if whole_call else _of_operands(function), replace=replace)
 
 
