@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import sys
 import time
 from pathlib import Path
@@ -131,12 +132,14 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "AFTER", 0.01)
     monkeypatch.setattr(sys, "stderr", Terminal())
     with progress.progress("jit[f]") as say:
-        say("passes")
         end = time.monotonic() + 10
-        while not sys.stderr.getvalue() and time.monotonic() < end:
+        while "passes" not in sys.stderr.getvalue() and time.monotonic() < end:
             time.sleep(0.01)
-        say("machine code")
-    assert "compiling jit[f]: " in sys.stderr.getvalue()
+        say("machine code", 1000.0)
+        while "left" not in sys.stderr.getvalue() and time.monotonic() < end:
+            pass  # processor time passes
+    assert "compiling jit[f]: passes" in sys.stderr.getvalue()
+    assert re.search(r"compiling jit\[f\]: machine code, about \d+ s left", sys.stderr.getvalue())
 
 
 def test_no_progress_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hlokit.cpu.jit.cache import folder
+from hlokit.cpu.jit.objects import SECONDS_A_BYTE
+from hlokit.cpu.target import Target
 from hlokit.errors import ArgumentError, OutOfMemoryError
 from hlokit.forks import unforked
 from hlokit.hlo.module import HloModule
@@ -14,13 +16,13 @@ from hlokit.memory import uncollected
 from hlokit.runtime import plan as plans
 from hlokit.runtime.dump import Dump, compiled, settings
 from hlokit.runtime.plan import Plan
+from hlokit.runtime.progress import Say, silent
 from hlokit.stack import with_stack
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes longer than the rest
     from hlokit.cpu.compiler import Program
     from hlokit.cpu.lower.steps import HostStep
-    from hlokit.cpu.target import Target
     from hlokit.passes.dynamic_padder.signature import DynamicSignature
 
 
@@ -72,7 +74,7 @@ class Compilation:
     @uncollected
     @with_stack
     def plan(
-        self, limit: int, *, time_limit: float | None = None, say: Callable[[str], object] = lambda _: None
+        self, limit: int, *, time_limit: float | None = None, say: Say = silent
     ) -> tuple[Plan, Sequence[HostStep]]:
         """The cache's plan, or one newly made, and the steps that its code calls back for.
 
@@ -90,7 +92,8 @@ class Compilation:
                 return found, ()
         program = self.program
         self._check_memory(plans.peak_of(program), limit)
-        say(f"machine code from {len(program.text):,} bytes of LLVM text")
+        size = len(program.text)
+        say(f"machine code from {size / 1e6:.1f} MB of LLVM text", size * SECONDS_A_BYTE)
         plan = plans.made(program, self.target, name, time_limit)
         if key is not None and not program.written.hosts:
             plans.store(key, plan, program, module, self.target, name)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from hlokit.forks import lock
 
@@ -14,15 +15,21 @@ AFTER = 1.0
 """Seconds."""
 
 
+class Say(Protocol):
+    """Told the stage that begins, and the seconds of processor time that it takes if there is an estimate."""
+
+    def __call__(self, stage: str, work: float = 0.0) -> None: ...
+
+
 @contextmanager
-def progress(name: str) -> Generator[Callable[[str], None], None, None]:
+def progress(name: str) -> Generator[Say]:
     """Gives a function that is told what is going on. Only where standard error is a terminal."""
     try:
         is_terminal = sys.stderr.isatty()
     except (AttributeError, ValueError):  # closed, or none
         is_terminal = False
     if not is_terminal:
-        yield lambda stage: None
+        yield silent
         return
     line = _Line(name)
     timer = threading.Timer(AFTER, line.start)
@@ -35,26 +42,29 @@ def progress(name: str) -> Generator[Callable[[str], None], None, None]:
         line.stop()
 
 
+def silent(stage: str, work: float = 0.0) -> None:
+    """Says nothing."""
+
+
 class _Line:
     def __init__(self, name: str) -> None:
         self.name = name
-        self._text = "passes"
+        self._stage = "passes"
+        self._work = self._start = self._spent = 0.0
         self._status: Any = None
         self._done = False
         self._lock = lock()
 
-    def say(self, stage: str) -> None:
-        with self._lock:
-            self._text = stage
-            if self._status is not None:
-                self._status.update(self._shown())
+    def say(self, stage: str, work: float = 0.0) -> None:
+        self._stage, self._work = stage, work
+        self._start, self._spent = time.monotonic(), time.process_time()
 
     def start(self) -> None:
         from rich.console import Console
 
         with self._lock:
             if not self._done:
-                self._status = Console(stderr=True).status(self._shown())
+                self._status = Console(stderr=True).status(self)
                 self._status.start()
 
     def stop(self) -> None:
@@ -63,7 +73,11 @@ class _Line:
             if self._status is not None:
                 self._status.stop()
 
-    def _shown(self) -> str:
+    def __rich__(self) -> str:
+        """The line as it is now: the spinner asks for it several times a second."""
         from rich.markup import escape
 
-        return f"compiling {escape(self.name)}: {escape(self._text)}"
+        done = time.process_time() - self._spent
+        left = (self._work - done) / max(done, 1e-3) * (time.monotonic() - self._start)
+        estimate = f", about {left:.0f} s left" if left > 1 else ""
+        return f"compiling {escape(self.name)}: {escape(self._stage)}{estimate}"
