@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlokit.cpu.emit.entry import EntryWriter, Prepared, Written, finish, prepare_kernels, prepare_routines, work
+from hlokit.cpu.emit.entry import EntryWriter, Preparation, Prepared, Written, finish, work
 from hlokit.cpu.jit.merging import merged
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.loops.expr import Buffer
 from hlokit.cpu.lower.buffers import Assignment, assign
 from hlokit.cpu.lower.context import Context
-from hlokit.cpu.lower.leaf import array_leaves
-from hlokit.cpu.lower.program import lower
-from hlokit.cpu.lower.steps import CopyStep, Step, StepBlock
+from hlokit.cpu.lower.program import lower, own_results, parameter_buffers
+from hlokit.cpu.lower.steps import Step, StepBlock, Subprogram
 from hlokit.cpu.target import Target
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.computation import Computation
@@ -24,6 +23,7 @@ from hlokit.passes.conditional_simplifier import ConditionalSimplifier
 from hlokit.passes.op_expander import OpExpander
 from hlokit.passes.pipeline import DEFAULT, PassLike, optimize
 from hlokit.passes.simplify import Simplify
+from hlokit.types import dtype as dtypes
 from hlokit.types.literal import Literal
 
 EXACT: tuple[PassLike, ...] = (
@@ -75,6 +75,17 @@ class Program:
     work: float
     """Estimated nanoseconds of a call on one thread; a loop counts as one pass."""
 
+    @property
+    def subprograms(self) -> list[Subprogram]:
+        """What its calls run, callees first."""
+        return list(self.context.subprograms.values())
+
+    @property
+    def blocks(self) -> list[tuple[StepBlock, Assignment]]:
+        """The entry's steps and those of the subprograms, each with the places of its buffers."""
+        inner = [(s.block, s.assignment) for s in self.subprograms if s.assignment is not None]
+        return [(self.block, self.assignment), *inner]
+
 
 def compile_program(
     module: HloModule,
@@ -95,24 +106,40 @@ def compile_program(
     _refuse_deep(module)
     context = Context(target, strict=strict)
     entry = module.entry
-    arguments = [
-        [context.buffer(p.name, leaf, fresh=False) for leaf in array_leaves(p.shape)] for p in entry.parameters
-    ]
+    arguments = parameter_buffers(entry, context)
     block = lower(entry, arguments, context)
-    results = _own_results(block, context)
+    results = own_results(block, context)
     llvm = Module()
     flat = [buffer for buffers in arguments for buffer in buffers]
-    prepared = prepare_routines(block, context, llvm)
+    subprograms = list(context.subprograms.values())
+    blocks = [*(subprogram.block for subprogram in subprograms), block]
+    preparation = Preparation(context, llvm)
+    for each in blocks:
+        preparation.write_routines(each)
     constants = list(context.constants)
+    for subprogram in subprograms:
+        _place(subprogram, context)
     assignment = assign(block, flat, results, context.constants.values(), donated)
-    prepare_kernels(block, context, llvm, prepared)
+    for each in blocks:
+        preparation.block(each, kernels=True)
+    prepared = preparation.found
     written = Written(llvm)
     writer = EntryWriter(written, assignment, prepared, (len(flat), len(results), len(constants)), interrupts)
+    for subprogram in subprograms:
+        writer.subprogram(subprogram)
     writer.entry(block)
     llvm.functions = merged(llvm.functions, (*llvm.exported, *written.kernels))
     finish(written, interrupts)
     text = llvm.text()
     return Program(module, context, block, flat, results, constants, assignment, prepared, written, text, work(block))
+
+
+def _place(subprogram: Subprogram, context: Context) -> None:
+    """Places for a subprogram's buffers; callers keep memory for those that are not theirs."""
+    subprogram.assignment = assign(subprogram.block, subprogram.arguments, subprogram.results, ())
+    nbytes = subprogram.assignment.nbytes
+    for call in subprogram.calls if nbytes else ():
+        call.scratch = context.buffer(f"{call.name}.scratch", dtypes.u8[nbytes])
 
 
 def _refuse_deep(module: HloModule) -> None:
@@ -122,15 +149,3 @@ def _refuse_deep(module: HloModule) -> None:
         depths[computation] = 1 + max(calls, default=-1)
         if depths[computation] > MAX_CALL_DEPTH:
             raise UnsupportedError(f"{computation.name}: calls nest deeper than {MAX_CALL_DEPTH}")
-
-
-def _own_results(block: StepBlock, context: Context) -> list[Buffer]:
-    """A buffer of its own for each result: what is an argument, a constant or given twice is copied."""
-    results: list[Buffer] = []
-    for k, buffer in enumerate(block.results):
-        own = buffer
-        if buffer not in context.fresh or buffer in results:
-            own = context.like(f"result{k}", buffer)
-            block.steps.append(CopyStep((), (buffer,), (own,), "an argument, a constant or a value given twice"))
-        results.append(own)
-    return results

@@ -20,6 +20,7 @@ from hlokit.cpu.loops.expr import Buffer, Fold, LoopAxis, Node, RuntimeInt, chil
 from hlokit.cpu.loops.nest import Loops, Store, places_of
 from hlokit.cpu.lower.portion import portions
 from hlokit.cpu.lower.steps import (
+    CallStep,
     ConditionalStep,
     CopyStep,
     HostStep,
@@ -60,7 +61,16 @@ def program_lines(program: Program) -> list[Line]:
     if program.constants:
         lines.append(f"  constants: {len(program.constants)}, {sum(c.shape.nbytes for c in program.constants)} bytes")
     lines.append(f"  arena: {program.assignment.nbytes} bytes")
-    return [*map(Line, lines), *_Program(program).block(program.block)]
+    text = _Program(program)
+    found = [*map(Line, lines), *text.block(program.block)]
+    for subprogram in program.subprograms:
+        assert subprogram.assignment is not None
+        lines = ["", f"subprogram @{subprogram.name} of %{subprogram.computation.name}"]
+        for kind, buffers in (("argument", subprogram.arguments), ("result", subprogram.results)):
+            lines += [f"  {kind} {k}: {buffer_text(buffer)}" for k, buffer in enumerate(buffers)]
+        lines.append(f"  arena: {subprogram.assignment.nbytes} bytes")
+        found += [*map(Line, lines), *text.block(subprogram.block)]
+    return found
 
 
 def buffer_text(buffer: Buffer) -> str:
@@ -71,8 +81,7 @@ def buffer_text(buffer: Buffer) -> str:
 class _Program:
     def __init__(self, program: Program) -> None:
         self.program = program
-
-        self.fused = {step: part.fused for step, part in portions(program.block)}
+        self.fused = {step: part.fused for block, _ in program.blocks for step, part in portions(block)}
 
     def block(self, block: StepBlock) -> Iterator[Line]:
         for step in block.steps:
@@ -102,10 +111,9 @@ class _Program:
         elif isinstance(step, PackStep):
             yield f"operand of {names}, packed: {moved}"
         elif isinstance(step, CopyStep):
-            homes = self.program.assignment.homes
-            same = homes[step.reads[0]] is homes[step.writes[0]]
-            yield f"copy {names}: {step.reads[0]} to {step.writes[0]}" + (", one place: nothing to do" if same else "")
-            if not same:
+            place = ", one place: nothing to do" if step.vanished else ""
+            yield f"copy {names}: {step.reads[0]} to {step.writes[0]}{place}"
+            if not step.vanished:
                 yield f"  why: {step.reason}"
         elif isinstance(step, HostStep):
             yield f"reference {names}: {moved}"
@@ -122,6 +130,10 @@ class _Program:
             for k, branch in enumerate(step.branches):
                 yield f"  branch {k}:"
                 yield from _inner(self.block(branch))
+        elif isinstance(step, CallStep):
+            yield f"call {names} of @{step.subprogram.name}: {moved}"
+            if step.scratch is not None:
+                yield f"  scratch: {step.scratch.nbytes} bytes"
 
 
 def _indented(lines: Iterable[str]) -> Iterator[str]:

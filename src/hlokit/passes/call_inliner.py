@@ -11,18 +11,20 @@ from hlokit.passes.dce import DeadCode
 from hlokit.passes.effects import Turns
 from hlokit.passes.pipeline import Pass
 
+LIMIT = 1000
+"""Instructions of a computation up to which each of several calls is replaced by a copy of it."""
+
 
 @dataclass(frozen=True)
 class CallInliner(Pass):
     """Replaces call(args) by a copy of the computation, callees first; composites stay whole unless `composites`.
 
-    A copy in place of every call can square the module: computations larger than `limit` that several calls share stay.
+    A copy in place of every call can square the module: computations above LIMIT that several calls share stay.
     Effects keep their turns, by control dependencies where a call had some; those of communication are left alone.
     """
 
     name = "call-inliner"
     composites: bool = False
-    limit: int = 1000
 
     def run(self, module: HloModule) -> bool:
         shared = dict.fromkeys(module.all_computations, 0)
@@ -42,7 +44,7 @@ class CallInliner(Pass):
                 composite = call.op.is_composite and not self.composites
                 if call.control_predecessors or call in waited_for:
                     continue
-                if composite or (len(callee) > self.limit and shared[callee] > 1) or not _fits(call):
+                if composite or (len(callee) > LIMIT and shared[callee] > 1) or not _fits(call):
                     continue
                 first = computation.next_id
                 computation.inline(call)

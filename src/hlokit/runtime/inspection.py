@@ -152,10 +152,11 @@ def reasons(program: Program, notes: Sequence[str], recompiled: Sequence[str]) -
     """(instruction, what, why): what was not fused, not compiled, copied; the order of each kernel's loops; why it was
     compiled anew, at a lower level."""
     found = list(program.context.reasons.entries)
-    found += [(name, "copied", f"{size} bytes: {why}") for name, size, why in program.assignment.copies]
+    for _, assignment in program.blocks:
+        found += [(name, "copied", f"{size} bytes: {why}") for name, size, why in assignment.copies]
     found += [(program.module.name, "lower level", note) for note in notes]
     found += [(program.module.name, "recompiled", why) for why in recompiled]
-    for step in _steps(program.block):
+    for step in (step for block, _ in program.blocks for step in _steps(block)):
         if isinstance(step, KernelStep):
             found += [(step.name, what, why) for what, why in _of_loops(step)]
     return found

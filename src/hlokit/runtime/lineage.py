@@ -11,6 +11,7 @@ from hlokit.cpu.compiler import EXACT, PIPELINE, Program
 from hlokit.cpu.listing import program_lines
 from hlokit.cpu.lower.portion import inner_blocks, owners_of, portions
 from hlokit.cpu.lower.steps import (
+    CallStep,
     ConditionalStep,
     CopyStep,
     HostStep,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _KINDS: dict[type[Step], str] = {
     KernelStep: "kernel", RoutineStep: "routine", PackStep: "packing", CopyStep: "copy", HostStep: "reference",
-    WhileStep: "while", ConditionalStep: "conditional",
+    WhileStep: "while", ConditionalStep: "conditional", CallStep: "call",
 }  # fmt: skip
 
 
@@ -40,12 +41,12 @@ _KINDS: dict[type[Step], str] = {
 class StepOrigins:
     """A step of the machine code.
 
-    kind           kernel, routine, packing, copy, reference, while or conditional
+    kind           kernel, routine, packing, copy, reference, while, conditional or call
     functions      the names of its functions in the LLVM text, before those that are alike become one
     instructions   all that it computes, after the passes: a kernel's with what is fused into it
     results        those of them whose values it stores
     reads, writes  the names of its buffers
-    around         the numbers of the loops and conditionals that it is in, outermost first
+    around         the numbers of the loops and conditionals that it is in, outermost first, in its own computation
     """
 
     number: int
@@ -94,12 +95,12 @@ class CodeLineage:
         self.steps: list[StepOrigins] = []
         numbers: dict[Step, int] = {}
         fused: dict[Step, tuple[Instruction, ...]] = {
-            step: _fused(part.fused, program.module) for step, part in portions(program.block)
+            step: _fused(part.fused, program.module) for whole, _ in program.blocks for step, part in portions(whole)
         }
-        for step, around in _steps(program.block, ()):
+        for step, around in (pair for whole, _ in program.blocks for pair in _steps(whole, ())):
             numbers[step] = len(self.steps)
             self.steps.append(self._step(step, tuple(numbers[s] for s in around), fused.get(step, ())))
-        for block in _blocks(program.block):
+        for block in (inner for whole, _ in program.blocks for inner in _blocks(whole)):
             assert block.leaves is not None
             for buffer, leaves in owners_of(block.leaves).items():
                 known = self.buffers.get(buffer.name, ())
@@ -197,8 +198,8 @@ def _fused(names: Iterable[str], module: HloModule) -> tuple[Instruction, ...]:
 
 def _behind(program: Program, step: Step) -> tuple[Instruction, ...]:
     """The source of a copy of what is not an instruction's own: an argument, a constant, a value given twice."""
-    owners = owners_of(program.block.leaves) if program.block.leaves is not None else {}
-    found = dict.fromkeys(leaf.instruction for buffer in step.reads for leaf in owners.get(buffer, ()))
+    owners = [owners_of(block.leaves) for block, _ in program.blocks if block.leaves is not None]
+    found = dict.fromkeys(leaf.instruction for buffer in step.reads for own in owners for leaf in own.get(buffer, ()))
     return tuple(found) or (program.module.entry.root,)
 
 

@@ -36,7 +36,8 @@ class StepProfile:
     """One step.
 
     instructions   the names of all that it computes; `kind`: kernel, routine, copy, reference or loop (a small one)
-    around         the names of the loops and conditionals round it, outermost first
+    around         the names of the loops and conditionals round it, outermost first; of what several calls share the
+                   first call
     seconds        that a call of the program spends in it, the median over the calls; `runs`: how often it ran
     bytes          that one run has to read and write; flops, transcendentals: that its instructions ask for
     """
@@ -189,13 +190,15 @@ def _profiles(
     executable: Executable, traced: Traced, seconds: np.ndarray[Any, Any], runs: np.ndarray[Any, Any]
 ) -> list[StepProfile]:
     costs: dict[Step, tuple[Cost, tuple[str, ...]]] = {
-        step: (cost_of_module(part.module), tuple(part.fused)) for step, part in portions(executable.program.block)
+        step: (cost_of_module(part.module), tuple(part.fused))
+        for block, _ in executable.program.blocks
+        for step, part in portions(block)
     }
     found: list[StepProfile] = []
     for number, step in enumerate(traced.steps):
         cost, names = costs.get(step, (Cost(), tuple(i.name for i in step.instructions)))
         around = tuple(outer.name for outer in traced.around[number])
-        moved = _moved(executable, step)
+        moved = _moved(step)
         if isinstance(step, WhileStep):
             names = tuple(n for b in inner_blocks(step) for s in b.steps for n in costs.get(s, (Cost(), ()))[1])
         found.append(
@@ -221,11 +224,10 @@ _KINDS: dict[type[Step], str] = {
 }
 
 
-def _moved(executable: Executable, step: Step) -> int:
+def _moved(step: Step) -> int:
     """Bytes that a run has to move: of arrays of which only some elements are touched, those alone."""
     if isinstance(step, CopyStep):
-        homes = executable.program.assignment.homes
-        return 0 if homes[step.reads[0]] is homes[step.writes[0]] else 2 * step.writes[0].nbytes
+        return 0 if step.vanished else 2 * step.writes[0].nbytes
     if isinstance(step, KernelStep):
         return kernel_bytes(step)
     return sum(buffer.nbytes for buffer in dict.fromkeys((*step.reads, *step.writes)))

@@ -20,7 +20,9 @@ import numpy as np
 
 from hlokit.cpu.emit.traced import touched, watched
 from hlokit.cpu.loops.expr import Buffer
+from hlokit.cpu.lower.buffers import Home
 from hlokit.cpu.lower.portion import Portion, portions
+from hlokit.cpu.lower.steps import Step
 from hlokit.devices.evaluate import evaluate
 from hlokit.errors import ShadowMismatch
 from hlokit.files.arrays import storable
@@ -69,16 +71,17 @@ class _Shadow:
         self.strict = executable.strict
         program = executable.program
         traced = watched(program)
-        homes = program.assignment.homes
-        parts = dict(portions(program.block))
+        parts: dict[Step, tuple[Portion, dict[Buffer, Home]]] = {}
+        for block, assignment in program.blocks:
+            parts |= {step: (part, assignment.homes) for step, part in portions(block)}
         self.checks: list[_Check | None] = []
         for step in traced.steps:
-            part = parts.get(step)  # type: ignore[call-overload]
-            if part is None:
+            if step not in parts:
                 self.checks.append(None)
                 continue
+            part, homes = parts[step]
             written = {id(homes[buffer]) for buffer in step.writes}
-            self.checks.append(_check(part, touched(step), lambda b, w=written: id(homes[b]) in w))
+            self.checks.append(_check(part, touched(step), lambda b, h=homes, w=written: id(h[b]) in w))
         self._local = threading.local()
         self._function = self._asked  # held, since machine code has its address
         self.executable = twin(executable, traced, (step_address(), id(self._function)), self._function)

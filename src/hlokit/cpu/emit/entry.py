@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
@@ -22,6 +23,7 @@ from hlokit.cpu.lower.chains import link
 from hlokit.cpu.lower.context import Context
 from hlokit.cpu.lower.prepacked import hoist
 from hlokit.cpu.lower.steps import (
+    CallStep,
     ConditionalStep,
     CopyStep,
     HostStep,
@@ -30,6 +32,7 @@ from hlokit.cpu.lower.steps import (
     RoutineStep,
     Step,
     StepBlock,
+    Subprogram,
     WhileStep,
 )
 from hlokit.cpu.target import Target
@@ -94,6 +97,8 @@ def _work(step: Step) -> float:
         return work(step.condition) + work(step.body)
     if isinstance(step, ConditionalStep):
         return max(map(work, step.branches), default=0.0)
+    if isinstance(step, CallStep):
+        return work(step.subprogram.block)
     return 1e5
 
 
@@ -148,22 +153,6 @@ class Prepared:
     groups: int = 0
 
 
-def prepare_routines(block: StepBlock, context: Context, module: Module) -> dict[Step, Prepared]:
-    """Writes the routines. One that does not take its case becomes a step of the reference."""
-    found: dict[Step, Prepared] = {}
-    preparation = _Preparation(context, module, found)
-    fuse(block, context)
-    hoist(block, context, preparation.call)
-    link(block, context)
-    preparation.block(block, kernels=False)
-    return found
-
-
-def prepare_kernels(block: StepBlock, context: Context, module: Module, found: dict[Step, Prepared]) -> None:
-    """Writes the kernels, to what is found already. After buffer assignment, which says what they do in place."""
-    _Preparation(context, module, found).block(block, kernels=True)
-
-
 @dataclass(frozen=True)
 class _Kernel:
     """A kernel's function, and what its table holds: numbers of buffers in the canonical form."""
@@ -183,22 +172,32 @@ class _Routine:
     table: tuple[int, ...] = ()
 
 
-class _Preparation:
-    """Writes routines and kernels, those that differ by their buffers alone once.
+class Preparation:
+    """Writes routines and kernels, those that differ by their buffers alone once. Kernels are written after buffer
+    assignment, which says what they do in place.
 
+    found     the functions of each step
     kernels   kernels by their canonical form, and whether they are part of a tight loop
     routines  routines by what they are asked for; None: there is none for that
     """
 
-    def __init__(self, context: Context, module: Module, found: dict[Step, Prepared]) -> None:
+    def __init__(self, context: Context, module: Module) -> None:
         self.context = context
         self.module = module
-        self.found = found
+        self.found: dict[Step, Prepared] = {}
         self.target: Target = context.target
         self.kernels: dict[Hashable, _Kernel] = {}
         self.routines: dict[Hashable, _Routine | None] = {}
 
+    def write_routines(self, block: StepBlock) -> None:
+        """Writes the routines of a program's block. One that does not take its case becomes a step of the reference."""
+        fuse(block, self.context)
+        hoist(block, self.context, self.call)
+        link(block, self.context)
+        self.block(block, kernels=False)
+
     def block(self, block: StepBlock, kernels: bool, tight: bool = False) -> None:
+        """Writes the kernels of a block and of those in it, or the routines."""
         for step in list(block.steps):
             if isinstance(step, KernelStep):
                 if kernels:
@@ -395,6 +394,8 @@ class EntryWriter:
     """
 
     chained = True
+    extra = 0
+    """Pointers after the host function's context."""
 
     def __init__(
         self,
@@ -405,19 +406,32 @@ class EntryWriter:
         interrupts: bool = True,
     ) -> None:
         self.written = written
-        self.assignment = assignment
+        self._place(assignment, counts)
         self.prepared = prepared
-        arguments, results, constants = counts
-        self.starts = {"argument": 0, "result": arguments, "constant": arguments + results}
-        self.arena = arguments + results + constants
-        self.host = self.arena + 2
         self._tables: dict[str, Pointer] = {}
         self._tight = False
         self.interrupts = interrupts
 
     def entry(self, block: StepBlock) -> None:
         """`i32 @hlokit_entry(ptr %bases)`."""
-        fn = Function(ENTRY, [(POINTER, "bases")], I32, is_cold=True)
+        self._whole(ENTRY, block, exported=True)
+
+    def subprogram(self, subprogram: Subprogram) -> None:
+        """A function like the entry; what it takes as arguments has the constants that it reads."""
+        assert subprogram.assignment is not None
+        writer = copy(self)
+        writer._place(subprogram.assignment, (len(subprogram.arguments), len(subprogram.results), 0))
+        writer._whole(subprogram.name, subprogram.block)
+
+    def _place(self, assignment: Assignment, counts: Sequence[int]) -> None:
+        self.assignment = assignment
+        arguments, results, constants = counts
+        self.starts = {"argument": 0, "result": arguments, "constant": arguments + results}
+        self.arena = arguments + results + constants
+        self.host = self.arena + 2
+
+    def _whole(self, name: str, block: StepBlock, exported: bool = False) -> None:
+        fn = Function(name, [(POINTER, "bases")], I32, is_cold=True)
         fn.alloca(POINTER, max(1, len(self.assignment.slots)), 8, name="%slots")
         slots = fn.pointer("slots", POINTER)
         for number, home in enumerate(self.assignment.slots):
@@ -429,7 +443,8 @@ class EntryWriter:
                 with fn.when(last.ne(wanted)):
                     fn.memcpy(wanted, last, home.nbytes)
         fn.returns(0)
-        self.written.module.add(fn, exported=True)
+        self.written.module.add(fn, exported=exported)
+        self._tables.pop(name, None)
 
     def block(self, block: StepBlock) -> Prototype[Value]:
         """A function that runs the steps."""
@@ -531,6 +546,8 @@ class EntryWriter:
             self.loop(fn, step)
         elif isinstance(step, ConditionalStep):
             self.conditional(fn, step)
+        elif isinstance(step, CallStep):
+            self.call(fn, step)
         else:
             raise AssertionError(f"no code for {type(step).__name__}")
 
@@ -638,14 +655,24 @@ class EntryWriter:
             fn.jump(after)
         fn.start(after)
 
+    def call(self, fn: Function, step: CallStep) -> None:
+        bases = self._table(fn, (*step.reads, *step.writes), 4 + self.extra)
+        start = len(step.reads) + len(step.writes)
+        rest = [fn.null() if step.scratch is None else self.pointer(fn, step.scratch)]
+        rest += [self._base(fn, self.arena + 1 + k) for k in range(3 + self.extra)]  # the pool, the host function, ...
+        for k, pointer in enumerate(rest, start):
+            fn.element_once(bases, k).store(pointer)
+        self._checked(fn, fn.call(Prototype(step.subprogram.name, I32, [POINTER]), bases))
+
     # -- pointers
 
-    def _table(self, fn: Function, buffers: Sequence[Buffer]) -> Pointer:
+    def _table(self, fn: Function, buffers: Sequence[Buffer], more: int = 0) -> Pointer:
+        """The buffers' pointers in memory, and room for some more."""
         table = self._tables.get(fn.name)
         if table is None:
             table = self._tables[fn.name] = fn.local(POINTER, 64, 64)
-        if len(buffers) > 64:
-            table = fn.local(POINTER, len(buffers), 64)
+        if len(buffers) + more > 64:
+            table = fn.local(POINTER, len(buffers) + more, 64)
         for k, buffer in enumerate(buffers):
             pointer = self.pointer(fn, buffer)
             fn.element_once(table, k).store(pointer)

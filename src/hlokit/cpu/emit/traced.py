@@ -13,7 +13,7 @@ from hlokit.cpu.emit.entry import EntryWriter, Written, finish, is_tight
 from hlokit.cpu.jit.libc import monotonic_ns
 from hlokit.cpu.llvm import I32, I64, POINTER, Field, Function, Module, Prototype, Record
 from hlokit.cpu.loops.expr import Buffer
-from hlokit.cpu.lower.steps import ConditionalStep, HostStep, Step, WhileStep
+from hlokit.cpu.lower.steps import CallStep, ConditionalStep, HostStep, Step, Subprogram, WhileStep
 from hlokit.cpu.target import Target
 
 
@@ -21,7 +21,7 @@ from hlokit.cpu.target import Target
 class Traced:
     """The module, and what its numbers mean.
 
-    steps   by number, and the innermost loops and branches round each
+    steps   by number, and the innermost loops and branches round each; of a subprogram's steps its first call
     hosts   the steps of the reference, by their own number
     extra   pointers that its table of pointers has after the program's
     """
@@ -61,7 +61,9 @@ def _traced(program: Program, kind: type[_Traced], more: Sequence[Function], ext
     written = Written(module)
     counts = (len(program.arguments), len(program.results), len(program.constants))
     writer = kind(written, program.assignment, program.prepared, counts)
-    writer.steps, writer.around = [], []
+    writer.steps, writer.around, writer.extra = [], [], extra
+    for subprogram in program.subprograms:
+        writer.subprogram(subprogram)
     writer.entry(program.block)
     for function in more:
         module.add(function)
@@ -91,8 +93,13 @@ class _Traced(EntryWriter):
             super().step(fn, step)
             self._open = before
 
+    def subprogram(self, subprogram: Subprogram) -> None:
+        self._open = tuple(subprogram.calls[:1])
+        super().subprogram(subprogram)
+        self._open = ()
+
     def is_whole(self, step: Step) -> bool:
-        return not isinstance(step, (WhileStep, ConditionalStep))
+        return not isinstance(step, (WhileStep, ConditionalStep, CallStep))
 
     def round(self, fn: Function, step: Step, number: int) -> None:
         raise NotImplementedError

@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from hlokit.cpu.loops.expr import Buffer, Node, RuntimeInt, reachable
 from hlokit.cpu.loops.nest import Loops
 from hlokit.cpu.lower.chains import internal
-from hlokit.cpu.lower.steps import ConditionalStep, CopyStep, KernelStep, RoutineStep, Step, StepBlock, WhileStep
+from hlokit.cpu.lower.steps import (
+    CallStep,
+    ConditionalStep,
+    CopyStep,
+    KernelStep,
+    RoutineStep,
+    Step,
+    StepBlock,
+    WhileStep,
+)
 from hlokit.cpu.target import ALIGNMENT
 from hlokit.forms.affine import Affine
 
@@ -186,7 +195,7 @@ class _Timer:
         for buffer in (*step.reads, *step.writes):
             self.touch(buffer, start)
             self.touch(buffer, end)
-        if isinstance(step, RoutineStep) and step.scratch is not None:
+        if isinstance(step, (RoutineStep, CallStep)) and step.scratch is not None:
             self.touch(step.scratch, start)
         changed = step.writes
         if isinstance(step, WhileStep):
@@ -462,6 +471,8 @@ def _note_copies(found: Assignment, block: StepBlock) -> None:
             step.loops.in_place = frozenset(buffer for buffer in step.writes if found.homes[buffer] in read)
             given = [b for b in step.writes if found.homes[b].kind == "argument" and b not in step.loops.in_place]
             found.aligned |= step.loops.streamed and bool(given)
+        if isinstance(step, CallStep):  # which may store past the caches
+            found.aligned |= any(found.homes[b].kind == "argument" for b in step.writes)
         if isinstance(step, CopyStep):
             step.vanished = found.homes[step.reads[0]] is found.homes[step.writes[0]]
             if not step.vanished:

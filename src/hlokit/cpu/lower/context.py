@@ -16,6 +16,7 @@ from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
     from hlokit.cpu.lower.drafts import Built
+    from hlokit.cpu.lower.steps import Subprogram
 
 
 @dataclass
@@ -33,6 +34,7 @@ class Context:
 
     functions  called computations, by what they compute
     built      kernels that were built, by their pattern's form; None: there is none
+    subprograms  of the computations that calls run, callees first
     """
 
     def __init__(self, target: Target, *, strict: bool = False) -> None:
@@ -47,6 +49,7 @@ class Context:
         self.constants: dict[Literal, Buffer] = {}
         self.functions = Functions()
         self.built: dict[Hashable, Built | None] = {}
+        self.subprograms: dict[Computation, Subprogram] = {}
 
     def has_effect(self, instruction: Instruction) -> bool:
         return has_side_effect(instruction, self._effects)

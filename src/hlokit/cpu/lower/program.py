@@ -18,6 +18,7 @@ from hlokit.cpu.lower.retries import NoElementLoop
 from hlokit.cpu.lower.scatters import result_buffers
 from hlokit.cpu.lower.schedule import ordered
 from hlokit.cpu.lower.steps import (
+    CallStep,
     ConditionalStep,
     CopyStep,
     HostStep,
@@ -25,12 +26,13 @@ from hlokit.cpu.lower.steps import (
     RoutineStep,
     Step,
     StepBlock,
+    Subprogram,
     WhileStep,
 )
 from hlokit.cpu.lower.traits import is_small_update, makes_nothing
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
-from hlokit.ops.control_flow import Conditional, While, is_fixed
+from hlokit.ops.control_flow import Call, Conditional, While, is_fixed
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.slicing import DynamicUpdateSlice
 from hlokit.ops.structure import Constant, Parameter
@@ -138,6 +140,8 @@ def _other_steps(leaves: Leaves, instruction: Instruction) -> list[Step]:
         return _while(context, instruction, reads, writes)
     if isinstance(op, Conditional):
         return _conditional(leaves, instruction, reads, writes)
+    if isinstance(op, Call):
+        return [_call(context, instruction, reads, writes)]
     routine = _routine(instruction) if instruction not in context.hosted else ""
     if routine in KERNELS:
         functions = {} if isinstance(op, CustomCall) else dict(instruction.called_by_role())
@@ -206,6 +210,46 @@ def _conditional(leaves: Leaves, instruction: Instruction, reads: list[Buffer], 
     outside = [b for block in branches for b in _touched(block.steps) if b not in writes]
     touched = tuple(dict.fromkeys([*reads, *outside]))
     return [ConditionalStep((instruction,), touched, tuple(writes), selector, tuple(branches))]
+
+
+def _call(context: Context, instruction: Instruction, reads: list[Buffer], writes: list[Buffer]) -> CallStep:
+    (callee,) = instruction.called
+    found = context.subprograms.get(callee)
+    if found is None:
+        found = _subprogram(context, callee)
+        context.subprograms[callee] = found  # after those that it calls
+    step = CallStep((instruction,), (*reads, *found.constants), tuple(writes), found)
+    found.calls.append(step)
+    return step
+
+
+def _subprogram(context: Context, computation: Computation) -> Subprogram:
+    parameters = parameter_buffers(computation, context)
+    arguments = [buffer for buffers in parameters for buffer in buffers]
+    block = lower(computation, parameters, context)
+    results = own_results(block, context)
+    known = set(context.constants.values())
+    constants = tuple(buffer for buffer in _touched(block.steps) if buffer in known)
+    name = f"hlokit_call{len(context.subprograms)}"
+    return Subprogram(computation, name, block, [*arguments, *constants], results, constants)
+
+
+def parameter_buffers(computation: Computation, context: Context) -> list[list[Buffer]]:
+    """A buffer for each leaf of each parameter."""
+    parameters = computation.parameters
+    return [[context.buffer(p.name, leaf, fresh=False) for leaf in array_leaves(p.shape)] for p in parameters]
+
+
+def own_results(block: StepBlock, context: Context) -> list[Buffer]:
+    """A buffer of its own for each result: what is an argument, a constant or given twice is copied."""
+    results: list[Buffer] = []
+    for k, buffer in enumerate(block.results):
+        own = buffer
+        if buffer not in context.fresh or buffer in results:
+            own = context.like(f"result{k}", buffer)
+            block.steps.append(CopyStep((), (buffer,), (own,), "an argument, a constant or a value given twice"))
+        results.append(own)
+    return results
 
 
 _DEEP = 3 * MAX_DEPTH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hlokit.cpu.loops.expr import Buffer
 from hlokit.cpu.loops.nest import Loops
@@ -13,6 +13,9 @@ from hlokit.cpu.lower.leaves import Leaves
 from hlokit.forms.affine import Affine
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
+
+if TYPE_CHECKING:
+    from hlokit.cpu.lower.buffers import Assignment
 
 
 @dataclass(eq=False)
@@ -131,6 +134,35 @@ class ConditionalStep(Step):
 
     selector: Instruction
     branches: tuple[StepBlock, ...]
+
+
+@dataclass(eq=False)
+class CallStep(Step):
+    """Runs a subprogram: `reads` are its arguments, `writes` its results, `scratch` is its arena."""
+
+    subprogram: Subprogram
+    scratch: Buffer | None = None
+
+
+@dataclass(eq=False)
+class Subprogram:
+    """A computation that calls run as machine code, compiled once: steps on buffers of its own.
+
+    name        of its function
+    arguments   the leaves of its parameters, then the program's constants that its steps read
+    constants   these constants
+    calls       its callers
+    assignment  where its buffers lie, once that is known
+    """
+
+    computation: Computation
+    name: str
+    block: StepBlock
+    arguments: list[Buffer]
+    results: list[Buffer]
+    constants: tuple[Buffer, ...]
+    calls: list[CallStep] = field(default_factory=list[CallStep])
+    assignment: Assignment | None = None
 
 
 @dataclass(eq=False)
