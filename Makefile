@@ -17,7 +17,7 @@ export PYTHONUTF8 := 1
 export LC_CTYPE := C
 unexport LC_ALL
 
-.PHONY: demo test test-op lint test-slow test-targets test-libraries test-jax-newest jax-suite library-suites test-golden test-aarch64 bench bench-quick bench-collectives bench-lower bench-workloads dist docs lock jaxlib-0.4.30 clean
+.PHONY: demo test test-op lint test-slow test-targets test-libraries test-jax-newest jax-suite library-suites corpora test-golden test-aarch64 bench bench-quick bench-collectives bench-lower bench-workloads dist docs lock jaxlib-0.4.30 clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)
@@ -64,6 +64,18 @@ library-suites: .venv-libraries/.ready
 
 .venv/.libraries: $(READY)
 	$(BIN)/python -m pip install -q --group libraries
+	@touch $@
+
+# Programs of Keras, TensorFlow, transformers and libraries of JAX beside these: goes on where it was stopped, and takes
+# hours. OUT: what is found; NAMES: families or programs. Writes docs/corpora.md.
+corpora: $(READY) .venv-corpora/.ready
+	$(BIN)/python -m tests.corpora.run --python $(abspath .venv-corpora/bin/python) --out "$(or $(OUT),build/corpora)" \
+		--table docs/corpora.md $(NAMES)
+
+.venv-corpora/.ready: tests/corpora/requirements.txt
+	$(PYTHON) -m venv .venv-corpora
+	.venv-corpora/bin/python -m pip install -q --upgrade "pip>=25.1"
+	.venv-corpora/bin/python -m pip install -q --requirement tests/corpora/requirements.txt
 	@touch $@
 
 # The platform with the newest JAX, on another Python
@@ -169,5 +181,5 @@ jaxlib-0.4.30: .venv-0.4.30/.ready
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-0.4.30 .venv-jax-suite build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-0.4.30 .venv-jax-suite .venv-corpora build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,6 +8,12 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.judge.closeness.spread import near
+from hlokit.judge.compare import least
+from hlokit.judge.compare.comparing import Judgement
+from hlokit.judge.engines.engine import Engine
+from hlokit.judge.engines.outcome import Outcome
+from hlokit.judge.reduce import search
 from tests.golden.programs import BUNDLED, program_names, read_program
 
 DEEP = """HloModule deep, frontend_attributes={a="b"}
@@ -221,3 +227,42 @@ ENTRY e {
     assert found.arguments is not None
     assert is_bad(found.module, *found.arguments)
     assert sum(len(c) for c in found.module.all_computations) <= 3
+
+
+ENDLESS = """HloModule endless
+body { t = (s32[], f32[3]) parameter(0) i = s32[] get-tuple-element(t), index=0 v = f32[3] get-tuple-element(t), index=1
+  one = s32[] constant(1) n = s32[] add(i, one) w = f32[3] exponential(v) ROOT r = (s32[], f32[3]) tuple(n, w) }
+cond { t = (s32[], f32[3]) parameter(0) i = s32[] get-tuple-element(t), index=0 o = s32[] or(i, i) ROOT c = pred[] compare(i, o), direction=EQ }
+ENTRY e { x = f32[3] parameter(0) n = f32[3] negate(x) z = s32[] constant(0) s = (s32[], f32[3]) tuple(z, n)
+  ROOT w = (s32[], f32[3]) while(s), condition=cond, body=body }"""
+
+
+class _Answers(Engine):
+    """An engine that gives zeros for any program."""
+
+    def run(self, module: hk.HloModule, arguments: Any) -> Outcome:
+        return Outcome("ok", tuple(np.zeros(s.dimensions, s.dtype.numpy) for s in module.entry.root.shape.leaves()))
+
+
+def test_a_program_that_never_ends_on_the_reference_does_not_hold_the_reduction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(least, "_REFERENCE_LIMIT", 0.2)
+    monkeypatch.setattr(search, "_REFERENCE_LIMIT", 0.2)
+    module = hk.parse(ENDLESS)
+    found = hk.reduce_module(module, has("while", "negate"), [np.ones(3, np.float32)], time_limit=5)
+    assert has("while", "negate")(found.module)
+    with _Answers("answers") as engine:
+        shows = least.Shows(Judgement("answers", Outcome("ok"), "wrong"), engine)
+        assert not shows(module, np.ones(3, np.float32))
+        finite = hk.parse("ENTRY e { x = f32[3] parameter(0) ROOT n = f32[3] negate(x) }")
+        assert shows(finite, np.ones(3, np.float32))
+
+
+def test_runs_with_other_rounding_are_ended_too() -> None:
+    text = """HloModule spin
+body { v = f32[] parameter(0) h = f32[] constant(0.5) ROOT w = f32[] multiply(v, h) }
+cond { v = f32[] parameter(0) one = f32[] constant(1) ROOT c = pred[] compare(v, one), direction=NE }
+ENTRY e { x = f32[] parameter(0) ROOT w = f32[] while(x), condition=cond, body=body }"""
+    module, given = hk.parse(text), [np.float32(4)]
+    assert hk.evaluate(module, *given) == 1
+    with pytest.raises(hk.EvaluationError, match=r"no result within 0\.2 s"):
+        near((np.float32(2),), (np.float32(1),), module, given, 0, seconds=0.2)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,15 +11,14 @@ from typing import Any
 import numpy as np
 
 from hlokit.api import compile, verify
-from hlokit.errors import ArgumentError, EvaluationError
-from hlokit.files.arrays import npz_of
+from hlokit.errors import ArgumentError
 from hlokit.hlo.module import HloModule
-from hlokit.judge.engines import engine
-from hlokit.proto.module import module_to_proto
+from hlokit.judge.engines.engine import WorkerEngine, engine_of
 from hlokit.tools.files import loaded
 from hlokit.tools.inputs import arguments_for
 
-_WORKER = Path(engine.__file__).with_name("jaxlib_worker.py")
+_LIMIT = 3600.0
+"""Seconds that jaxlib may take for all calls."""
 _QUANTILES = (0.1, 0.5, 0.9)
 
 
@@ -101,22 +97,6 @@ def _times(call: Any, arguments: Sequence[Any], warm_up: int, repeat: int) -> li
 
 def _of_jaxlib(module: HloModule, arguments: Sequence[Any], warm_up: int, repeat: int) -> list[float]:
     """The times in a process of jaxlib's; raises EvaluationError if it does not run the program."""
-    shapes = [p.shape for p in module.entry.parameters]
-    if not all(s.is_array for s in shapes):
-        raise ArgumentError("bench --jaxlib: arguments that are tuples or tokens")
-    with tempfile.TemporaryDirectory(prefix="hlokit-bench-") as folder:
-        program, given = Path(folder) / "program.pb", Path(folder) / "in.npz"
-        program.write_bytes(module_to_proto(module))
-        given.write_bytes(npz_of(tuple(arguments), "in"))
-        sizes = [(s.dtype.name, s.dimensions) for s in shapes]
-        job = json_module.dumps([str(program), str(given), [warm_up, repeat], sizes])
-        command = [sys.executable, str(_WORKER), "cpu", "0"]
-        done = subprocess.run(command, input=job + "\n", capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines()
-    if len(lines) < 2:
-        said = done.stderr.strip().splitlines()
-        raise EvaluationError(f"jaxlib does not run {module.name}: {said[-1] if said else 'no message'}")
-    status, answer = json_module.loads(lines[1])
-    if status != "ok":
-        raise EvaluationError(f"jaxlib does not run {module.name}: {answer}")
-    return [float(t) for t in answer]
+    with engine_of("jaxlib", _LIMIT) as engine:
+        assert isinstance(engine, WorkerEngine)
+        return engine.times(module, arguments, warm_up, repeat)

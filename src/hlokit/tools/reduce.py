@@ -242,7 +242,7 @@ class _Mismatch:
         if one.status != "ok" or other.status != "ok" or differs(one.leaves, other.leaves) is None:
             return False
         try:
-            return near(one.leaves, other.leaves, module, arguments, 0) is not None
+            return near(one.leaves, other.leaves, module, arguments, 0, seconds=self.first.seconds) is not None
         except HlokitError:
             return False
 

@@ -8,6 +8,7 @@ found in the same way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,6 +27,7 @@ from hlokit.interpreter.process import Process
 from hlokit.judge.closeness.bounds import allowed, computed_by
 from hlokit.judge.closeness.equality import bits, differs, info_of, is_array, is_floating, is_nan, leaves, place
 from hlokit.judge.closeness.open import OPEN, Site, other_value
+from hlokit.judge.deadline import Deadline
 from hlokit.ops.structure import GetTupleElement, Parameter
 from hlokit.types import dtype as dtypes
 
@@ -65,36 +67,46 @@ def near(
     rules: Sequence[str] = (),
     *,
     overflows: bool = True,
+    seconds: float = math.inf,
 ) -> str | None:
     """The place where a result is further from the reference's than rounding may bring it, or None.
 
     rules       labels of rules that leave values open (`open.OPEN`): the result may vary as they let it, too
     overflows   what is no number is not compared where an op may overflow on its way
+    seconds     a run of the reference may take; EvaluationError if one takes longer
     """
-    runs = [leaves(_perturbed(module, inputs, seed * _RUNS + k, nan, 1.0, rules)) for k, nan in enumerate(_NAN_SIGNS)]
+
+    def run(seed: int | tuple[int, int], nan: float) -> list[Any]:
+        return leaves(_perturbed(module, inputs, seed, nan, 1.0, rules, seconds))
+
+    runs = [run(seed * _RUNS + k, nan) for k, nan in enumerate(_NAN_SIGNS)]
     meanings = [label for label in rules if OPEN[label].is_one_other]
     if meanings:
-        theirs = _perturbed(module, inputs, 0, 0.0, 0.0, meanings)
+        theirs = _perturbed(module, inputs, 0, 0.0, 0.0, meanings, seconds)
     loose = overflows and _may_overflow(module, inputs)
     if _beyond(ours, theirs, loose, runs) is None:
         return None
-    runs += [leaves(_perturbed(module, inputs, (seed, k), 0.0, 1.0, rules)) for k in range(_MORE_RUNS)]
+    runs += [run((seed, k), 0.0) for k in range(_MORE_RUNS)]
     return _beyond(ours, theirs, loose, runs)
 
 
-def rules_that_allow(ours: Any, theirs: Any, module: HloModule, inputs: Sequence[Any]) -> tuple[str, ...]:
+def rules_that_allow(
+    ours: Any, theirs: Any, module: HloModule, inputs: Sequence[Any], seconds: float = math.inf
+) -> tuple[str, ...]:
     """The rules that leave open where a result differs from the reference's: one if one is enough; none if all that
-    leave something open in this program do not tell the difference."""
+    leave something open in this program do not tell the difference. `seconds`: as `near` takes it."""
+
+    def is_near(labels: Sequence[str]) -> bool:
+        return near(ours, theirs, module, inputs, 0, labels, overflows=False, seconds=seconds) is None
+
     noise = _Noise(np.random.default_rng(0), 1.0, 0.0, flushes=False, rules=tuple(OPEN))
     with np.errstate(all="ignore"):
-        _Perturbed(noise).value_of(module.entry, inputs)
+        _Perturbed(noise, seconds).value_of(module.entry, inputs)
     found = [label for label in OPEN if label in noise.met]
     for label in found:
-        if near(ours, theirs, module, inputs, 0, (label,), overflows=False) is None:
+        if is_near((label,)):
             return (label,)
-    return (
-        tuple(found) if len(found) > 1 and near(ours, theirs, module, inputs, 0, found, overflows=False) is None else ()
-    )
+    return tuple(found) if len(found) > 1 and is_near(found) else ()
 
 
 def is_left_open(instruction: Instruction, operands: Sequence[Any], ours: Any, theirs: Any) -> bool:
@@ -224,13 +236,14 @@ def _perturbed(
     nan_sign: float,
     rounding: float = 1.0,
     rules: Sequence[str] = (),
+    seconds: float = math.inf,
 ) -> Any:
     """The entry's value where every instruction's result is off by `rounding` times what its op may be off, in what it
     calls too, and is another by the rules that leave it open."""
     with np.errstate(all="ignore"):
         flushes = nan_sign > 0 and rounding > 0
         noise = _Noise(np.random.default_rng(seed), nan_sign, rounding, flushes, tuple(rules))
-        return _valid(_Perturbed(noise).value_of(module.entry, inputs))
+        return _valid(_Perturbed(noise, seconds).value_of(module.entry, inputs))
 
 
 @dataclass(frozen=True)
@@ -263,8 +276,8 @@ class _Noise:
 
 
 class _Perturbed(Process):
-    def __init__(self, noise: _Noise) -> None:
-        super().__init__()
+    def __init__(self, noise: _Noise, seconds: float = math.inf) -> None:
+        super().__init__(before=None if seconds == math.inf else Deadline(seconds))
         self.noise = noise
 
     def callee(self, computation: Computation) -> Callee:

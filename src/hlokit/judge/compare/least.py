@@ -11,6 +11,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.judge.closeness.equality import differs, leaves
 from hlokit.judge.closeness.spread import near, rules_that_allow
 from hlokit.judge.compare.comparing import EXACT, Comparison, Judgement, is_foreign, kind_of
+from hlokit.judge.deadline import Deadline
 from hlokit.judge.engines.engine import Engine
 from hlokit.judge.extract import extracted
 from hlokit.judge.reduce.case import Case
@@ -18,6 +19,8 @@ from hlokit.judge.reduce.search import Reduction, reduce_module
 
 _LEAST_LIMIT = 2.0
 """Seconds that a run of a reduction may take at least."""
+_REFERENCE_LIMIT = 20.0
+"""Seconds that the reference may take for a program that is tried."""
 _MEMORY = 1 << 30
 """Bytes that the reference may take for an array of a program that is tried."""
 
@@ -39,14 +42,17 @@ class Shows:
         if self.failure:
             return False
         try:
-            expected = tuple(leaves(evaluate(module, *arguments, memory_limit=_MEMORY)))
+            ends = Deadline(_REFERENCE_LIMIT)
+            expected = tuple(leaves(evaluate(module, *arguments, memory_limit=_MEMORY, before=ends)))
             if len(expected) != len(outcome.leaves) or differs(outcome.leaves, expected) is None:
                 return False
             if self.exact:
                 return True
-            if near(outcome.leaves, expected, module, arguments, 0) is None:
+            if near(outcome.leaves, expected, module, arguments, 0, seconds=_REFERENCE_LIMIT) is None:
                 return False
-            return not (self.foreign and rules_that_allow(outcome.leaves, expected, module, arguments))
+            if not self.foreign:
+                return True
+            return not rules_that_allow(outcome.leaves, expected, module, arguments, _REFERENCE_LIMIT)
         except HlokitError:
             return False
 

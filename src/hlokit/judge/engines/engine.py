@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.errors import ArgumentError, HlokitError
+from hlokit.errors import ArgumentError, EvaluationError, HlokitError
 from hlokit.files.arrays import arrays_in, npz_of, reinterpreted
 from hlokit.hlo.module import HloModule
 from hlokit.judge.engines.blame import Blame
@@ -110,6 +110,19 @@ class WorkerEngine(Engine):
 
     def _run(self, module: HloModule, program: Path, source: Path, target: Path) -> Outcome:
         return self._asked(module, [str(program), str(source), str(target), *([] if self.shapes else ["run"])])
+
+    def times(self, module: HloModule, arguments: Sequence[Any], warm_up: int, repeat: int) -> list[float]:
+        """Seconds of calls on a client of jaxlib's, after `warm_up` calls that do not count.
+
+        Raises EvaluationError if it does not run the program.
+        """
+        if not self.shapes:
+            raise ArgumentError(f"{self.name}: only calls of jaxlib's clients are timed")
+        program, source = self._files(module, arguments)
+        outcome = self._asked(module, [str(program), str(source), [warm_up, repeat]])
+        if outcome.status != "ok":
+            raise EvaluationError(f"{self.name} does not run {module.name}: {outcome}")
+        return [float(seconds) for seconds in outcome.message]
 
     def _asked(self, module: HloModule, job: list[Any]) -> Outcome:
         """The answer of its process, which is started if there is none."""

@@ -11,9 +11,12 @@ from typing import Any
 from hlokit.errors import ArgumentError, HlokitError
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
+from hlokit.judge.deadline import Deadline
 from hlokit.judge.reduce.case import Case, fitted
 from hlokit.judge.reduce.edits import EDITS, BecomeRoot, Edit
 
+_REFERENCE_LIMIT = 60.0
+"""Seconds that the reference may take for the values that take the place of instructions."""
 Check = Callable[..., bool]
 """is_bad(module), or is_bad(module, *arguments) where a reduction has arguments: whether the fault shows."""
 
@@ -81,7 +84,7 @@ def _values(module: HloModule, arguments: Sequence[Any]) -> dict[str, Any]:
             values[instruction.name] = value[0]
 
     with suppress(HlokitError):
-        evaluate(module, *arguments, after=keep)
+        evaluate(module, *arguments, before=Deadline(_REFERENCE_LIMIT), after=keep)
     return values
 
 

@@ -1,0 +1,1 @@
+"""Families of programs: each module has NAMES, packages(name) and make(name)."""
