@@ -50,6 +50,17 @@ def test_integers_are_exact(type, result, turned):
 
 
 @_needs_registers
+@pytest.mark.parametrize("k", [1000, 40_000])
+def test_bytes_with_a_result_of_f32_do_not_wrap(k):
+    """40,000 * 255 * 255 is no i32."""
+    module = _product(hk.u8, hk.f32, 8, k, 8, turned=False)
+    args = [np.full(p.shape.dimensions, 255, np.uint8) for p in module.entry.parameters]
+    executable = hk.compile(module)
+    assert ("tdpb" in executable.as_text("asm")) == (k == 1000)
+    np.testing.assert_allclose(executable(*args), np.full((8, 8), 65025.0 * k), rtol=1e-5)
+
+
+@_needs_registers
 @pytest.mark.parametrize("turned", [False, True])
 def test_bf16_sums_in_f32(turned):
     numbers = np.random.default_rng(1)

@@ -71,7 +71,7 @@ class _AmxChunks:
             starts = [affine(f, -a.axis.low, [(n, a.axis.stride)]) for a, n in zip(p.axes, self.firsts, strict=True)]
             with each(f, p.goes) as go:
                 if p.split is None:
-                    self._go(base[go * (p.lines_at_once * p.factors.deep * p.channel.lhs)], starts, go)
+                    self._go(base[go * (p.lines_at_once * p.factors.depth * p.channel.lhs)], starts, go)
                 else:
                     a, moved = p.axes[p.split], list(starts)
                     moved[p.split] = starts[p.split] + go * (a.taps * a.axis.tap)

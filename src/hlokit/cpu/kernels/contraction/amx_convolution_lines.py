@@ -72,7 +72,7 @@ class Lines:
         """The number of a factor of a line that lies in these 32 bits at this place."""
         p = self.plan
         first = p.factors.number(0, 1) * own
-        return affine(line.fn, first, [(line, p.factors.deep), (unit, 1 if self.parts > 1 else self.group)])
+        return affine(line.fn, first, [(line, p.factors.depth), (unit, 1 if self.parts > 1 else self.group)])
 
 
 class Weights(Lines):
@@ -128,10 +128,10 @@ class Weights(Lines):
         by_tap = p.axes[p.merged].axis.rhs if p.merged is not None else 0
         place = affine(f, 0, [(source, 1), (feature, p.channel.rhs), (tap, by_tap)])
         rhs, mask = f.pointer("rhs", self.element)[place], features
-        if p.contents % p.factors.deep:
+        if p.contents % p.factors.depth:
             mask = features & (number < p.contents).splat(ROWS)
         if s.output.rhs == 1:  # a line of each row: too far apart for the machine to see them as a row
-            rhs[p.factors.deep * p.channel.rhs].prefetch()
+            rhs[p.factors.depth * p.channel.rhs].prefetch()
         return self.vectors(rhs, s.output.rhs, mask)
 
 
@@ -190,7 +190,7 @@ class LinePatch(Patch):
     def line(self, here: PatchPlace, carried: Sequence[Value]) -> Sequence[Value]:
         """The lines of one place, or, turned, of 16."""
         p = self.plan
-        full, rest = divmod(p.contents, p.factors.deep)
+        full, rest = divmod(p.contents, p.factors.depth)
         if p.lines_at_once < p.lines:
             full = p.lines_at_once
 
@@ -207,7 +207,7 @@ class LinePatch(Patch):
     def _as_it_lies(self, line: Index, here: PatchPlace, rest: int, bounds: Sequence[Value]) -> Sequence[Value]:
         """Lines whose factors lie side by side in memory; of the last one `rest` exist, if that is not 0."""
         p, f = self.plan, self.fn
-        deep = p.factors.deep
+        deep = p.factors.depth
         lanes = ROWS if self.parts > 1 else deep
         values: list[Value] = []
         for first in range(0, deep, lanes):
@@ -245,7 +245,7 @@ class LinePatch(Patch):
         number = self.lines.factor(line, unit, own)
         tap, feature = self.lines.content(number)
         terms, place, inside = [(here.source, 1), (feature, p.channel.lhs)], here.at[turned], here.inside
-        if p.contents % p.factors.deep:
+        if p.contents % p.factors.depth:
             inside = both(inside, number < p.contents)
         if p.merged is not None:
             axis = p.axes[p.merged].axis

@@ -16,11 +16,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hlokit.cpu.kernels.contraction import costs
-from hlokit.cpu.kernels.contraction.denormals import needs_denormals
-from hlokit.cpu.kernels.contraction.split import PRODUCTS
+from hlokit.cpu.kernels.contraction.arithmetic import AmxFactors, amx_factors
 from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace
 from hlokit.cpu.target import Target
-from hlokit.types import dtype as dtypes
 
 LINE = 64
 ROWS = 16
@@ -28,29 +26,6 @@ ROWS = 16
 
 _STEPS = 4096
 """Lines of one sum, at most: their places are a table."""
-
-
-@dataclass(frozen=True)
-class Factors:
-    """Operands in registers: their parts, how many factors share 32 bits, and the instruction."""
-
-    parts: int
-    group: int
-    multiply: str
-
-    @property
-    def deep(self) -> int:
-        """Factors of a line."""
-        return LINE // 4 * self.group
-
-    @property
-    def products(self) -> list[tuple[int, int]]:
-        """Which parts of lhs and rhs are multiplied. From one to the next one side stays where it is."""
-        return [pair for products in PRODUCTS[self.parts] for pair in products]
-
-    def number(self, unit: int, own: int) -> int:
-        """Which of the line's factors lies in these 32 bits at this place. Splitting never moves lanes (split.py)."""
-        return unit * self.group + own if self.parts == 1 else unit + own * LINE // 4
 
 
 @dataclass(frozen=True)
@@ -125,7 +100,7 @@ class AmxPlan:
     """
 
     space: WindowSpace
-    factors: Factors
+    factors: AmxFactors
     axes: tuple[Placed, ...]
     merged: int | None
     turned: int | None
@@ -145,7 +120,7 @@ class AmxPlan:
 
     @property
     def lines(self) -> int:
-        return -(-self.contents // self.factors.deep)
+        return -(-self.contents // self.factors.depth)
 
     @property
     def lines_at_once(self) -> int:
@@ -245,8 +220,10 @@ class AmxPlan:
 
 def amx_plan(s: WindowSpace, target: Target) -> AmxPlan | None:
     """A plan; None where the machine has no such registers, or it would not be faster."""
-    factors = _factors(s, target)
-    if factors is None or s.elements * s.steps < costs.AMX_FEW or s.shared or s.steps > _STEPS * factors.deep:
+    factors = amx_factors(s.operand, s.result, s.steps, target)
+    if factors is None or factors.parts == 2 or s.operand.bits < 8 or s.shared:
+        return None  # f16 has no sums by vectors, and lines are copied as they lie in memory
+    if s.elements * s.steps < costs.AMX_FEW or s.steps > _STEPS * factors.depth:
         return None
     order = sorted((a for a in s.axes if a is not s.axes[1]), key=lambda a: (-a.lhs, a.inputs == 1))
     merged = _merged(s, order, factors)
@@ -275,21 +252,10 @@ def _has_large_windows(order: Sequence[WindowAxis]) -> bool:
     return any(a.taps > 2 * a.outputs for a in order)
 
 
-def _factors(s: WindowSpace, target: Target) -> Factors | None:
-    if target.vector_bytes != 64:
-        return None
-    if s.wide is dtypes.f32 and not needs_denormals(s.result) and target.has("amx-bf16"):
-        parts = {"f32": 3, "bf16": 1}.get(s.operand.name)
-        return None if parts is None else Factors(parts, 2, "tdpbf16ps")
-    if s.wide is dtypes.s32 and s.operand.bits == 8 and target.has("amx-int8"):
-        return Factors(1, 4, "tdpbssd" if s.operand.is_signed else "tdpbuud")
-    return None
-
-
-def _merged(s: WindowSpace, order: Sequence[WindowAxis], factors: Factors) -> int | None:
+def _merged(s: WindowSpace, order: Sequence[WindowAxis], factors: AmxFactors) -> int | None:
     """The axis whose taps share a line: the last in memory, where the features of a tap fill no half of it."""
     taps = [i for i, a in enumerate(order) if a.taps > 1]
-    if s.axes[1].taps * 2 > factors.deep or not taps:
+    if s.axes[1].taps * 2 > factors.depth or not taps:
         return None
     return taps[-1]
 
@@ -316,7 +282,7 @@ def _cuts(order: Sequence[WindowAxis], merged: int | None) -> Iterator[tuple[Pla
 
 def _variants(p: AmxPlan) -> Iterator[AmxPlan]:
     """Panels apart, if there are too few chunks else; as few goes as let all that is worked on fit L2."""
-    can_go = p.merged is None and p.contents % p.factors.deep == 0
+    can_go = p.merged is None and p.contents % p.factors.depth == 0
     ways: list[int | None] = [None, *(i for i, a in enumerate(p.axes) if a.taps > 2 * a.axis.outputs)]
     for way in ways:
         for blocks in sorted({1, min(p.pairs, -(-_wanted(p.space) // p.chunks))}):
@@ -362,7 +328,7 @@ def _cost(p: AmxPlan) -> float:
 def _cycles(p: AmxPlan) -> float:
     """Cycles of all cores, roughly."""
     rows = -(-p.outputs // ROWS)
-    products = rows * p.panels * (p.steps * len(p.factors.products) * ROWS + 50 * p.goes)
+    products = rows * p.panels * (p.steps * p.factors.count * ROWS + 50 * p.goes)
     extents = [-(-a.extent // ROWS) * ROWS if i == p.turned else a.extent for i, a in enumerate(p.axes)]
     lines = p.goes * p.lines_at_once * p.grids * math.prod(extents) * p.panel_blocks
     lines *= (12 if p.turned is None else 20) * p.factors.parts

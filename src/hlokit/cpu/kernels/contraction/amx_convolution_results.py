@@ -9,7 +9,7 @@ from hlokit.cpu.kernels.contraction.amx_convolution_tile import SUMS_BYTES, turn
 from hlokit.cpu.kernels.contraction.elements import first_lanes
 from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.routine import Call
-from hlokit.cpu.llvm import Function, Index, Module, Value, scalar_type, type_of
+from hlokit.cpu.llvm import Function, Index, Module, Value
 
 
 class Results:
@@ -24,7 +24,7 @@ class Results:
         names = ["feature", "valid", *(f"first{i}" for i in axes), *(f"count{i}" for i in axes)]
         parameters = [("ptr", "table"), ("ptr", "sums"), *(("i64", name) for name in names)]
         self.f = f = Function("", parameters, attributes="noinline nounwind", target=call.target)
-        self.scalar = type_of(scalar_type(self.s.wide))
+        self.scalar = plan.factors.total
         self.sums = f.pointer("sums", self.scalar)
         self.feature, self.valid, *bounds = map(f.index_argument, names)
         self.firsts, self.counts = bounds[: len(axes)], bounds[len(axes) :]

@@ -6,8 +6,8 @@ Neither knows shapes: tables say where the lines of each step lie, so that one f
 from __future__ import annotations
 
 from hlokit.cpu.kernels.contraction.amx import LHS, REGISTER, RHS, AmxSums, Walk
-from hlokit.cpu.kernels.contraction.amx_convolution_plan import LINE, ROWS, Factors
-from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, FUSED
+from hlokit.cpu.kernels.contraction.amx_convolution_plan import LINE, ROWS
+from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, FUSED, AmxFactors
 from hlokit.cpu.kernels.contraction.split import joined
 from hlokit.cpu.kernels.contraction.tile import Steps, VectorTile
 from hlokit.cpu.llvm import I32, I64, Function, Module, Pointer, Value, transposed
@@ -19,7 +19,7 @@ _HEIGHT = 8
 _SHARED = "matrix_convolution"
 
 
-def tile(module: Module, factors: Factors, rows: int) -> str:
+def tile(module: Module, factors: AmxFactors, rows: int) -> str:
     """void f(ptr lhs, ptr rhs, ptr out, ptr places, i64 steps, i64 part, i1 first): sums of registers.
 
     lhs     the first output's lines; `places` has each step's offset to it, `part` is that to the next part (bytes)
@@ -28,7 +28,7 @@ def tile(module: Module, factors: Factors, rows: int) -> str:
 
     One panel at a time, in five registers: see amx.
     """
-    name = f"matrix_convolution_{factors.multiply}_{factors.parts}_{rows}"
+    name = f"matrix_convolution_{factors.instruction}_{factors.parts}_{rows}"
     if name in module.functions:
         return name
     parameters = [("ptr noalias readonly", n) for n in ("lhs", "rhs", "out", "places")]
@@ -38,7 +38,7 @@ def tile(module: Module, factors: Factors, rows: int) -> str:
     outs = [f.pointer("out") + i * ROWS * SUMS_BYTES for i in range(rows)]
     lines = Walk(f.pointer("lhs"), LHS, rows, LINE, REGISTER, f.index_argument("part"), places=f.pointer("places", I64))
     panel = Walk(f.pointer("rhs"), RHS, 1, LINE, part=REGISTER, step=factors.parts * REGISTER)
-    sums = AmxSums(factors.multiply, outs, SUMS_BYTES, [factors.products])
+    sums = AmxSums(factors.instruction, outs, SUMS_BYTES, [[pair for some in factors.products for pair in some]])
     sums.begin(f.argument("first"))
     sums.add(lines, panel, f.index_argument("steps"))
     sums.store()

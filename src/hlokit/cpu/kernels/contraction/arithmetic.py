@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.contraction.denormals import may_flush, needs_denormals
-from hlokit.cpu.kernels.contraction.space import Space
-from hlokit.cpu.kernels.routine import Call
+from hlokit.cpu.kernels.contraction.amx import INSTRUCTIONS, REGISTER, ROW_BYTES, ROWS
+from hlokit.cpu.kernels.contraction.denormals import needs_denormals
+from hlokit.cpu.kernels.contraction.split import PRODUCTS
 from hlokit.cpu.llvm import I8, I16, I32, I64, Type, Value, type_of
 from hlokit.cpu.target import Target
 from hlokit.ops.contraction import compute_type
@@ -131,25 +131,82 @@ def _has(target: Target, feature: str) -> bool:
     return target.vector_bytes == 64 and target.has(feature)
 
 
-def amx_arithmetic(call: Call, index: Space) -> Arithmetic | None:
-    """The arithmetic of AMX, if the machine has it for these types and the product fills a good part of its registers.
+@dataclass(frozen=True)
+class AmxFactors:
+    """The factors of a product as AMX multiplies them: those of `group` steps of a sum share a lane of 32 bits.
 
-    lhs must have the factors of a row side by side.
+    name       of the operands' type
+    memory     type of an element in memory
+    parts      bf16 numbers whose sum a factor is (split.py); 1: it is multiplied as it is
+    has_least  whether parts can be too small to be multiplied
     """
-    left, right = call.operands[:2]
-    if left.dtype is not right.dtype or index.inner.stride("lhs") != 1 or index.rows.size < 8 or index.columns.size < 8:
+
+    name: str
+    memory: Type
+    parts: int = 1
+    group: int = 2
+    has_least: bool = False
+
+    @property
+    def depth(self) -> int:
+        """Steps of a sum in a row of a register."""
+        return ROW_BYTES // 4 * self.group
+
+    @property
+    def total(self) -> Type:
+        return FLOAT if self.group == 2 else I32
+
+    @property
+    def instruction(self) -> str:
+        """The name of the multiplication, of bytes or of bf16."""
+        return INSTRUCTIONS[self.name if self.group == 4 else "bf16"]
+
+    @property
+    def products(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Which parts of lhs are multiplied with which of rhs, the small products first."""
+        return PRODUCTS[self.parts]
+
+    @property
+    def count(self) -> int:
+        """Multiplications of parts for one of factors."""
+        return sum(map(len, self.products))
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of all parts of `depth` steps, of two registers of rows or columns."""
+        return self.parts * 2 * REGISTER
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """Of factors that are multiplied as they are."""
+        return Arithmetic(self.name, self.total, self.memory, self.group, is_matrix=True)
+
+    def number(self, unit: int, own: int) -> int:
+        """The step of number `own` in a lane: splitting never moves lanes (split.py)."""
+        return unit * self.group + own if self.parts == 1 else unit + own * ROWS
+
+
+_EXACT_STEPS = 1 << 15
+"""Products of bytes whose sum fits an i32, whatever they are."""
+_AMX_FLOATS = {
+    dtypes.f32: AmxFactors("f32", FLOAT, 3, has_least=True),
+    dtypes.f16: AmxFactors("f16", type_of("half"), 2),
+    dtypes.bf16: AmxFactors("bf16", I16),
+}
+
+
+def amx_factors(operand: DType, result: DType, steps: int, target: Target) -> AmxFactors | None:
+    """The factors of sums of so many products, if the machine has AMX for these types."""
+    if target.vector_bytes != ROW_BYTES:  # rows of 16 columns
         return None
-    wide = compute_type(left.dtype, call.results[0].dtype)
-    if left.dtype is dtypes.bf16 and wide.name == "float32" and call.target.has("amx-bf16") and may_flush(call):
-        how = Arithmetic("bf16", FLOAT, I16, 2, is_matrix=True)
-    elif left.dtype.kind in ("signed", "unsigned", "pred") and left.dtype.bits <= 8 and call.target.has("amx-int8"):
-        if call.results[0].dtype.bits > 32:
+    if operand.kind in ("signed", "unsigned", "pred") and operand.bits <= 8:
+        # where sums are not to wrap they must fit
+        is_right = compute_type(operand, result).kind in "iu" or steps < _EXACT_STEPS
+        if not is_right or result.bits > 32 or not target.has("amx-int8"):
             return None
-        how = Arithmetic("u8" if left.dtype.kind == "unsigned" else "s8", I32, I8, 4, is_matrix=True)
-    else:
-        return None
-    is_wide = call.target.vector_bytes == 64  # rows of 16 columns, as the registers have
-    return how if is_wide and index.inner.size * how.packed.bytes >= 64 else None
+        return AmxFactors("u8" if operand.kind == "unsigned" else "s8", I8, group=4)
+    is_float = compute_type(operand, result).name == "float32" and not needs_denormals(operand, result)
+    return _AMX_FLOATS.get(operand) if is_float and target.has("amx-bf16") else None
 
 
 def register_tile(arithmetic: Arithmetic, target: Target) -> tuple[int, int]:

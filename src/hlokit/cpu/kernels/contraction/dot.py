@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, amx_arithmetic, arithmetic
+from hlokit.cpu.kernels.contraction.amx import ROW_BYTES
+from hlokit.cpu.kernels.contraction.arithmetic import AmxFactors, Arithmetic, amx_factors, arithmetic
 from hlokit.cpu.kernels.contraction.elements import read
-from hlokit.cpu.kernels.contraction.gemm import Packer, Product, ProductPlan
+from hlokit.cpu.kernels.contraction.gemm import Product, ProductPlan
 from hlokit.cpu.kernels.contraction.gemm_plan import blocking, sides_of
 from hlokit.cpu.kernels.contraction.packing import Operand, ProductSide
-from hlokit.cpu.kernels.contraction.parts import packing, plan_parts
+from hlokit.cpu.kernels.contraction.parts import plan_parts
 from hlokit.cpu.kernels.contraction.row_dots import plan_row_dots
 from hlokit.cpu.kernels.contraction.space import Axis, Space, product_space, row_major_strides, unravelled
 from hlokit.cpu.kernels.routine import Call, Packing
@@ -21,15 +22,22 @@ from hlokit.types.shape import Shape
 def plan_dot(call: Call, form: Contraction) -> ProductPlan:
     """Products of any shapes and types."""
     left, right = (shape.dtype for shape in call.operands[:2])
-    index = product_space(form, call.operands, call.results[0])
-    how = amx_arithmetic(call, index)
-    if how is None:
-        single = arithmetic(left, call.results[0].dtype, call.target, is_grouped=False)
-        plan = plan_parts(call, index) or plan_row_dots(call, index, single)
-        if plan is not None:
-            return plan
-        how = arithmetic(left, call.results[0].dtype, call.target, is_grouped=left is right)
-    return _plan_blocks(call, index, how, Product)
+    result, index = call.results[0].dtype, product_space(form, call.operands, call.results[0])
+    factors = amx_factors(left, result, index.inner.size, call.target) if left is right else None
+    if factors is not None and _lies_in_rows(factors, index):
+        return _plan_blocks(call, index, factors.arithmetic, Product)
+    single = arithmetic(left, result, call.target, is_grouped=False)
+    plan = (factors and plan_parts(call, index, factors)) or plan_row_dots(call, index, single)
+    if plan is not None:
+        return plan
+    return _plan_blocks(call, index, arithmetic(left, result, call.target, is_grouped=left is right), Product)
+
+
+def _lies_in_rows(factors: AmxFactors, index: Space) -> bool:
+    """Whether AMX reads lhs where it lies, and the product fills a good part of its registers."""
+    if factors.parts > 1 or index.inner.stride("lhs") != 1:
+        return False
+    return min(index.rows.size, index.columns.size) >= 8 and index.inner.size * factors.memory.bytes >= ROW_BYTES
 
 
 def _plan_blocks(
@@ -41,19 +49,7 @@ def _plan_blocks(
 
 def dot_packing(call: Call, module: Module, form: Contraction) -> Packing | None:
     """rhs of a product of large enough matrices, packed apart."""
-    left, right = (shape.dtype for shape in call.operands[:2])
-    index = product_space(form, call.operands, call.results[0])
-    if amx_arithmetic(call, index) is not None:
-        return None
-    in_parts = packing(call, module, index)
-    if in_parts is not None:
-        return in_parts
-    single = arithmetic(left, call.results[0].dtype, call.target, is_grouped=False)
-    if plan_row_dots(call, index, single) is not None:
-        return None
-    how = arithmetic(left, call.results[0].dtype, call.target, is_grouped=left is right)
-    packer = Packer(module, _plan_blocks(call, index, how, Packer))
-    return Packing(0 if index.swapped else 1, packer.nbytes, packer.write) if packer.fits() else None
+    return plan_dot(replace(call, packed=True), form).packing(module)
 
 
 class ScaledProduct(Product):

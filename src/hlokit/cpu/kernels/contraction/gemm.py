@@ -27,7 +27,7 @@ from hlokit.cpu.kernels.contraction.packing import (
 from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.contraction.space import Axis, Space
 from hlokit.cpu.kernels.contraction.tile import AxpyTile, Tile
-from hlokit.cpu.kernels.routine import Call, Phase, Routine
+from hlokit.cpu.kernels.routine import Call, Packing, Phase, Routine
 from hlokit.cpu.llvm import I1, I8, Function, Index, Module, Pointer, Value
 
 _TOGETHER = 4
@@ -62,19 +62,24 @@ class ProductPlan:
         """Writes the functions into the module."""
         return Routine((self.product(module, self).write(),))
 
+    def packing(self, module: Module) -> Packing | None:
+        """rhs packed apart; None for a product that reads it where it lies, or a part of it at a time."""
+        packer = Packer(module, self)
+        return Packing(self.sides[1].number, packer.nbytes, packer.write) if packer.fits() else None
+
 
 class Product:
     """Writes the function of a product's chunks. Subclasses say which blocks there are."""
 
     is_ragged = False
-    flushes = True
-    """Whether it computes, so that denormals may be zeros."""
+    computes = True
+    """Whether it multiplies: denormals may be zeros then, and AMX's registers are given back."""
 
     def __init__(self, module: Module, plan: ProductPlan) -> None:
         self.call, self.module, self.plan = plan.call, module, plan
         self.space, self.arithmetic, self.blocking = plan.space, plan.arithmetic, plan.blocking
         self.result = self.call.results[0]
-        self.phase = PhaseFunction(self.call.target, flushes=self.flushes and may_flush(self.call))
+        self.phase = PhaseFunction(self.call.target, flushes=self.computes and may_flush(self.call))
         self.fn: Function = self.phase
         self.finishes: dict[int, str] = {}
         self.lhs, self.rhs = self._sides()
@@ -146,7 +151,7 @@ class Product:
 
     def added(self, chunks: int) -> Phase:
         """Ends the function and adds it to the module."""
-        if self.arithmetic.is_matrix:
+        if self.computes and self.arithmetic.is_matrix:
             release(self.fn)
         return Phase(self.phase.end(self.module, "dot"), chunks)
 
@@ -423,7 +428,7 @@ class _Row:
 class Packer(Product):
     """Writes the function that packs all of rhs: panels one after the other, each with the whole inner axis."""
 
-    flushes = False
+    computes = False
 
     def _take_stack(self) -> None:
         """Nothing is summed here."""

@@ -10,65 +10,60 @@ from dataclasses import dataclass
 
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.amx import configure
-from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, Arithmetic
-from hlokit.cpu.kernels.contraction.denormals import may_flush
+from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, AmxFactors, Arithmetic
 from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product, ProductBlock, ProductPlan
 from hlokit.cpu.kernels.contraction.gemm_plan import Blocking, up
 from hlokit.cpu.kernels.contraction.parts_packing import PanelLayout, Side, inside, pack, panel_bytes
-from hlokit.cpu.kernels.contraction.parts_tile import WIDTH, Form, slow_tile, tile
+from hlokit.cpu.kernels.contraction.parts_tile import WIDTH, slow_tile, tile
 from hlokit.cpu.kernels.contraction.space import Space
-from hlokit.cpu.kernels.contraction.split import LANES, PRODUCTS, RANGE_BYTES, fits, has_raw
+from hlokit.cpu.kernels.contraction.split import LANES, RANGE_BYTES, fits, has_raw
 from hlokit.cpu.kernels.routine import Call, Packing, Phase
-from hlokit.cpu.llvm import I8, I16, IfElse, Index, Module, Pointer, Value, scalar_type, type_of
-from hlokit.ops.contraction import compute_type
-from hlokit.types import dtype as dtypes
+from hlokit.cpu.llvm import I8, IfElse, Index, Module, Pointer, Value, scalar_type
 
-_FORMS = {
-    dtypes.f32: Form("f32", FLOAT, 3, has_least=True),
-    dtypes.f16: Form("f16", type_of("half"), 2),
-    dtypes.bf16: Form("bf16", I16, 1),
-}
+_RUNS = {1: (64, 64), 2: (6, 16), 3: (6, 16)}
+"""By the number of parts: blocks, least and most, summed in registers before they are added to what came before.
 
-
-def form_of(call: Call, space: Space, *, packed: bool) -> Form | None:
-    """The layout of the product's operands, if it goes this way faster."""
-    left, right = (shape.dtype for shape in call.operands[:2])
-    form = _FORMS.get(left)
-    if form is None or left is not right or not may_flush(call) or not call.target.has("amx-bf16"):
-        return None
-    if call.target.vector_bytes != 64 or compute_type(left, call.results[0].dtype).name != "float32":
-        return None
-    if min(space.rows.size, space.columns.size) < LANES or space.inner.size < form.depth:
-        return None
-    sides = Side(form, "lhs", space.rows, space.inner), Side(form, "rhs", space.columns, space.inner)
-    if not all(side.is_regular for side in sides):
-        return None
-    m, n, k = space.rows.size, space.columns.size, space.inner.size
-    _, rows, columns = _chunk(space, form, _depth(form, space), by_batch=call.by_batch, has_sums=False)
-    times = -(-n // columns), 0 if packed else -(-m // rows)
-    fused = space.batch.size * k * (2 * m * n * costs.FUSED_NS + (m + (0 if packed else n)) * costs.FUSED_PACK_NS)
-    return form if fused > max(costs.AMX_LEAST_NS, costs.AMX_GAIN * _time(form, space, times)) else None
+Long sums are rounded less often; panels of few blocks stay in the first-level cache while they are read twice.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartsPlan(ProductPlan):
-    """The plan of a product whose operands are packed in parts of this form."""
+    """The plan of a product whose operands are packed in the parts of these factors."""
 
-    form: Form
+    factors: AmxFactors
+
+    def packing(self, module: Module) -> Packing | None:
+        """rhs packed apart."""
+        if self.space.batch.size > 1:
+            return None
+        ahead = Ahead(module, self)
+        return Packing(self.sides[1].number, ahead.layout.nbytes, ahead.write)
 
 
-def plan_parts(call: Call, space: Space) -> PartsPlan | None:
+def plan_parts(call: Call, space: Space, factors: AmxFactors) -> PartsPlan | None:
     """The plan, if the product goes this way faster."""
-    form = form_of(call, space, packed=call.packed)
-    if form is None:
+    if factors.total is not FLOAT or min(space.rows.size, space.columns.size) < LANES:
         return None
-    is_plain = call.store is None and scalar_type(call.results[0].dtype) == form.total.scalar
+    if space.inner.size < factors.depth:
+        return None
+    sides = Side(factors, "lhs", space.rows, space.inner), Side(factors, "rhs", space.columns, space.inner)
+    if not all(side.is_regular for side in sides):
+        return None
+    m, n, k = space.rows.size, space.columns.size, space.inner.size
+    depth = _depth(factors, space)
+    _, rows, columns = _chunk(space, factors, depth, by_batch=call.by_batch, has_sums=False)
+    times = -(-n // columns), 0 if call.packed else -(-m // rows)
+    packed = m + (0 if call.packed else n)
+    fused = space.batch.size * k * (2 * m * n * costs.FUSED_NS + packed * costs.FUSED_PACK_NS)
+    if fused <= max(costs.AMX_LEAST_NS, costs.AMX_GAIN * _time(factors, space, times)):
+        return None
+    is_plain = call.store is None and scalar_type(call.results[0].dtype) == factors.total.scalar
     keeps_out = is_plain and space.rows.stride("out") is not None
-    depth = _depth(form, space)
-    block = _chunk(space, form, depth, by_batch=call.by_batch, has_sums=depth < space.inner.size and not keeps_out)
-    how = Arithmetic(form.name, form.total, form.memory, is_matrix=True)
+    block = _chunk(space, factors, depth, by_batch=call.by_batch, has_sums=depth < k and not keeps_out)
+    how = Arithmetic(factors.name, factors.total, factors.memory, is_matrix=True)
     blocking = Blocking(how, LANES, WIDTH, 2, depth, block, False, False, keeps_out)
-    return PartsPlan(call, space, how, blocking, PartsProduct, form=form)
+    return PartsPlan(call, space, how, blocking, PartsProduct, factors=factors)
 
 
 class PartsProduct(Product):
@@ -78,15 +73,15 @@ class PartsProduct(Product):
     """
 
     def __init__(self, module: Module, plan: PartsPlan) -> None:
-        self.form = plan.form
-        self.layouts = {"lhs": Side(plan.form, "lhs", plan.space.rows, plan.space.inner)}
-        self.layouts["rhs"] = Side(plan.form, "rhs", plan.space.columns, plan.space.inner)
+        self.factors = plan.factors
+        self.layouts = {"lhs": Side(plan.factors, "lhs", plan.space.rows, plan.space.inner)}
+        self.layouts["rhs"] = Side(plan.factors, "rhs", plan.space.columns, plan.space.inner)
         super().__init__(module, plan)
 
     def _take_stack(self) -> None:
         p, fn = self.blocking, self.fn
         self.is_split = self.space.inner.size > p.depth
-        self.panel_bytes = panel_bytes(self.form, p.depth)
+        self.panel_bytes = panel_bytes(self.factors, p.depth)
         count = p.block[1] // WIDTH
         self.lhs_panels, self.lhs_ranges = (fn.local(I8, count * n, 64) for n in (self.panel_bytes, RANGE_BYTES))
         if not self.call.packed:
@@ -98,7 +93,7 @@ class PartsProduct(Product):
 
     @property
     def tile_work(self) -> int:
-        return super().tile_work * sum(map(len, PRODUCTS[self.form.parts]))
+        return super().tile_work * self.factors.count
 
     def blocks(self, places: Places, rows: Bounds, columns: Bounds) -> ProductBlock:
         return _PartsBlock(self, places, rows, columns)
@@ -110,8 +105,8 @@ class _PartsBlock(ProductBlock):
 
     def part(self, begin: Index, end: Index, first: Value, last: Value) -> None:
         product, fn = self.product, self.product.fn
-        steps, form = end - begin, product.form
-        blocks = (steps + (form.depth - 1)) // form.depth
+        steps, depth = end - begin, product.factors.depth
+        blocks = (steps + (depth - 1)) // depth
         with fn.loop(*self.rows, WIDTH) as row:
             self._pack("lhs", (row.index, self.rows[1]), begin, steps, self._left(row.index))
         configure(fn, product.module)
@@ -156,13 +151,13 @@ class _PartsTileCall:
         (lhs, lhs_range), (rhs, rhs_range) = left, right
         operands = [lhs, rhs, out, fn.index(out_bytes), self.blocks, height, width, self.first]
         fast = self._tile(width)
-        if product.form.parts == 1:
+        if product.factors.parts == 1:
             fast.call(None, *operands)
         else:
             choice = IfElse(fn, fits(lhs_range, rhs_range, product.space.inner.size))
             fast.call(None, *operands)
             choice.otherwise()
-            fn.call(slow_tile(product.module, product.form), *operands, has_raw(lhs_range), has_raw(rhs_range))
+            fn.call(slow_tile(product.module, product.factors), *operands, has_raw(lhs_range), has_raw(rhs_range))
             choice.end()
         if not product.blocking.keeps_out:
             with fn.when(self.last):
@@ -172,7 +167,7 @@ class _PartsTileCall:
     def _tile(self, width: Index) -> Pointer:
         """The function for so many columns."""
         product = self.block.product
-        whole, *half = (tile(product.module, product.form, j) for j in _halves(product.space.columns.size))
+        whole, *half = (tile(product.module, product.factors, j) for j in _halves(product.space.columns.size))
         return _function(width > LANES, whole, *half)
 
     def _finish(self, width: Index) -> Pointer:
@@ -200,28 +195,28 @@ def _evenly(size: int, most: int, unit: int) -> int:
     return -(-size // parts // unit) * unit
 
 
-def _time(form: Form, space: Space, times: tuple[int, int] = (1, 1)) -> float:
+def _time(factors: AmxFactors, space: Space, times: tuple[int, int] = (1, 1)) -> float:
     """Nanoseconds of one core; `times` that lhs and rhs are packed."""
     m, n = (up(axis.size, LANES) for axis in (space.rows, space.columns))
-    k, kind = up(space.inner.size, form.depth), form.parts - 1
+    k, kind = up(space.inner.size, factors.depth), factors.parts - 1
     packing = (m * times[0] + n * times[1]) * k * costs.AMX_PACK_NS[kind]
-    tiles = m * n / WIDTH**2 * -(-k // _depth(form, space)) * costs.AMX_TILE_NS
+    tiles = m * n / WIDTH**2 * -(-k // _depth(factors, space)) * costs.AMX_TILE_NS
     return space.batch.size * (packing + 2 * m * n * k * costs.AMX_PRODUCT_NS[kind] + tiles)
 
 
-def _depth(form: Form, space: Space) -> int:
+def _depth(factors: AmxFactors, space: Space) -> int:
     """Steps of the inner axis at a time: a sixth, in so few and such short runs that neither is rounded often."""
-    least, most = form.runs
-    run = min(max(least, -(-space.inner.size // (6 * form.depth))), most)
-    return _evenly(space.inner.size, run * form.depth, form.depth)
+    least, most = _RUNS[factors.parts]
+    run = min(max(least, -(-space.inner.size // (6 * factors.depth))), most)
+    return _evenly(space.inner.size, run * factors.depth, factors.depth)
 
 
-def _chunk(space: Space, form: Form, depth: int, *, by_batch: bool, has_sums: bool) -> tuple[int, int, int]:
+def _chunk(space: Space, factors: AmxFactors, depth: int, *, by_batch: bool, has_sums: bool) -> tuple[int, int, int]:
     """(batch, rows, columns) of a chunk: as little packing as can be."""
     g, m, n = (axis.size for axis in (space.batch, space.rows, space.columns))
-    work = int(_time(form, space) / costs.AMX_CHUNK_NS)
+    work = int(_time(factors, space) / costs.AMX_CHUNK_NS)
     wanted = max(1, work if work <= 2 else 2 if work < 16 else 4 if work < 64 else 8 if work < 1024 else 16)
-    tallest = max(1, costs.AMX_LHS_BYTES // (panel_bytes(form, depth))) * WIDTH
+    tallest = max(1, costs.AMX_LHS_BYTES // (panel_bytes(factors, depth))) * WIDTH
     if g >= wanted:
         batch, each_wanted = (1 if by_batch else -(-g // wanted)), 1
     else:
@@ -242,10 +237,10 @@ def _chunk(space: Space, form: Form, depth: int, *, by_batch: bool, has_sums: bo
 class Ahead(Product):
     """Writes the function that packs all of rhs, for products that find it so."""
 
-    flushes = False
+    computes = False
 
     def __init__(self, module: Module, plan: PartsPlan) -> None:
-        side = Side(plan.form, "rhs", plan.space.columns, plan.space.inner)
+        side = Side(plan.factors, "rhs", plan.space.columns, plan.space.inner)
         self.layout = PanelLayout(side, plan.blocking.depth)
         super().__init__(module, plan)
 
@@ -263,14 +258,3 @@ class Ahead(Product):
             bounds = column.index, fn.index(n)
             pack(self.module, layout.side, self.rhs.base, fn.index(0), bounds, inner.index, steps, to)
         return self.added(-(-n // each))
-
-
-def packing(call: Call, module: Module, space: Space) -> Packing | None:
-    """rhs packed apart, if the product goes this way then."""
-    form = form_of(call, space, packed=True)
-    if form is None or space.batch.size > 1:
-        return None
-    how, depth = Arithmetic(form.name, form.total, form.memory), _depth(form, space)
-    blocking = Blocking(how, LANES, WIDTH, 2, depth, (1, WIDTH, WIDTH), False, False, False)
-    ahead = Ahead(module, PartsPlan(call, space, how, blocking, Ahead, form=form))
-    return Packing(0 if space.swapped else 1, ahead.layout.nbytes, ahead.write)

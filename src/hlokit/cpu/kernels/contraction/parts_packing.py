@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from hlokit.cpu.kernels.contraction import costs
-from hlokit.cpu.kernels.contraction.arithmetic import FLOAT
+from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, AmxFactors
 from hlokit.cpu.kernels.contraction.elements import first_lanes
-from hlokit.cpu.kernels.contraction.parts_tile import WIDTH, Form
+from hlokit.cpu.kernels.contraction.parts_tile import WIDTH
 from hlokit.cpu.kernels.contraction.space import Axis
 from hlokit.cpu.kernels.contraction.split import (
     LANES,
@@ -41,7 +41,7 @@ _PART_BYTES = 2048
 class Side:
     """One operand of a product: its role, its axes, and which of them lies along memory."""
 
-    form: Form
+    factors: AmxFactors
     role: str
     free: Axis
     inner: Axis
@@ -58,7 +58,7 @@ class Side:
         return (
             1 in self.strides
             and _comes_in(self.free, self.role, LANES)
-            and _comes_in(self.inner, self.role, self.form.depth)
+            and _comes_in(self.inner, self.role, self.factors.depth)
         )
 
     @property
@@ -75,7 +75,7 @@ class Side:
     @property
     def is_whole(self) -> bool:
         """Whether every block lies in memory as it is packed: none is cut off, none goes across."""
-        return self.is_along and self.free.size % LANES == 0 and self.inner.size % self.form.depth == 0
+        return self.is_along and self.free.size % LANES == 0 and self.inner.size % self.factors.depth == 0
 
 
 def _comes_in(axis: Axis, role: str, unit: int) -> bool:
@@ -87,7 +87,7 @@ def _comes_in(axis: Axis, role: str, unit: int) -> bool:
 class _Way:
     """The way a panel is packed: what its function's text depends on, but for the strides."""
 
-    form: Form
+    factors: AmxFactors
     is_along: bool
     is_whole: bool
     goes_inward: bool
@@ -95,8 +95,8 @@ class _Way:
     @property
     def name(self) -> str:
         if self.is_whole:
-            return f"parts_panel_{self.form.name}"
-        return f"parts_panel_{self.form.name}_{'along' if self.is_along else 'across'}_{int(self.goes_inward)}"
+            return f"parts_panel_{self.factors.name}"
+        return f"parts_panel_{self.factors.name}_{'along' if self.is_along else 'across'}_{int(self.goes_inward)}"
 
 
 def packer(module: Module, side: Side) -> tuple[str, list[int]]:
@@ -108,7 +108,7 @@ def packer(module: Module, side: Side) -> tuple[str, list[int]]:
     the function is the same for all, and takes elements from one free index to the next, from one step of the inner
     axis, and from one vector of memory.
     """
-    way = _Way(side.form, side.is_along, side.is_whole, side.goes_inward and not side.is_whole)
+    way = _Way(side.factors, side.is_along, side.is_whole, side.goes_inward and not side.is_whole)
     free, inner = side.strides
     strides = [free, inner, free if side.goes_inward else inner]
     if None not in (side.free.stride(side.role), side.inner.stride(side.role)):
@@ -133,7 +133,7 @@ def _panel_functions(way: _Way) -> list[Definition]:
     """The function for axes with one stride each, and those that it calls."""
     module, strides = Module(), ("free", "inner", "row")
     parameters = [*_PARAMETERS, *(("i64", name) for name in strides)]
-    shared = _shared(way.form) if way.is_whole else way.name
+    shared = _shared(way.factors) if way.is_whole else way.name
     fn = Function(way.name, parameters, attributes="noinline nounwind", shared=shared)
     _PanelPacker(fn, module, way, [fn.index_argument(name) for name in strides]).write()
     module.add(fn)
@@ -146,8 +146,8 @@ class _PanelPacker:
     def __init__(
         self, fn: Function, module: Module, way: _Way, strides: Sequence[Index], side: Side | None = None
     ) -> None:
-        self.fn, self.module, self.way, self.form, self.side = fn, module, way, way.form, side
-        self.bytes = way.form.memory.bytes
+        self.fn, self.module, self.way, self.factors, self.side = fn, module, way, way.factors, side
+        self.bytes = way.factors.memory.bytes
         self.bounds = fn.local(I16, 64, 64)
         self.free, self.inner, row = strides
         self.row, self.second = self._times(row, self.bytes), self._times(self.inner, LANES * self.bytes)
@@ -165,8 +165,8 @@ class _PanelPacker:
 
     def write(self) -> None:
         """The body: a panel in which numbers have no parts is packed once more, whole."""
-        fn, form = self.fn, self.form
-        if form.parts == 1:
+        fn, factors = self.fn, self.factors
+        if factors.parts == 1:
             self._panel(fn.constant(False, I1))
             fn.returns()
             return
@@ -175,14 +175,14 @@ class _PanelPacker:
         store_no_range(self.bounds)
         self._panel(is_raw)
         fn.return_if(is_raw)
-        fn.call(_range(self.module, form), self.bounds, fn.pointer("range"))
+        fn.call(_range(self.module, factors), self.bounds, fn.pointer("range"))
         again.while_(has_raw(fn.pointer("range")), fn.constant(True, I1))
         fn.returns()
 
     def _panel(self, is_raw: Value) -> None:
-        fn, form, way = self.fn, self.form, self.way
+        fn, factors, way = self.fn, self.factors, self.way
         count = fn.index_argument("count")
-        full = self.steps // form.depth if way.is_along else fn.index(0)
+        full = self.steps // factors.depth if way.is_along else fn.index(0)
         with fn.loop(0, count, LANES) as half:
             left = count - half.index
             base = fn.index_argument("place") + self._place("free", fn.index_argument("first") + half.index)
@@ -197,14 +197,14 @@ class _PanelPacker:
 
     def _others(self, base: Index, panel: Pointer, whole: Index, left: Index, is_raw: Value) -> None:
         """Packs the blocks after the whole ones, `left` free indices of each, by way of the stack."""
-        fn, form = self.fn, self.form
-        staged_row = form.depth * self.bytes
+        fn, factors = self.fn, self.factors
+        staged_row = factors.depth * self.bytes
         staged = fn.local(I8, LANES * staged_row, 64)
-        with fn.loop(whole, (self.steps + (form.depth - 1)) // form.depth) as block:
-            begin = block.index * form.depth
+        with fn.loop(whole, (self.steps + (factors.depth - 1)) // factors.depth) as block:
+            begin = block.index * factors.depth
             self._stage(self._source(base, begin), left, self.steps - begin, staged)
             sizes = [fn.index(size) for size in (staged_row, LANES * self.bytes, 0, 1)]
-            self._pack(staged, panel + block.index * form.block_bytes, sizes, is_raw)
+            self._pack(staged, panel + block.index * factors.block_bytes, sizes, is_raw)
 
     def _source(self, base: Index, begin: Index) -> Pointer:
         place = base + self._place("inner", self.fn.index_argument("begin") + begin)
@@ -212,59 +212,59 @@ class _PanelPacker:
 
     def _whole(self, base: Index, panel: Pointer, blocks: Index, is_raw: Value) -> None:
         """Packs whole blocks as they lie in memory: all at once, or one by one where they are not equally far apart."""
-        fn, side, form = self.fn, self.side, self.form
+        fn, side, factors = self.fn, self.side, self.factors
         if side is None or side.inner.stride(side.role) is not None:
             with fn.when(blocks > 0):
-                step = self._times(self.inner, form.depth * self.bytes)
+                step = self._times(self.inner, factors.depth * self.bytes)
                 self._pack(self._source(base, fn.index(0)), panel, (self.row, self.second, step, blocks), is_raw)
             return
         with fn.loop(0, blocks) as block:
-            source = self._source(base, block.index * form.depth)
+            source = self._source(base, block.index * factors.depth)
             sizes = self.row, self.second, fn.index(0), fn.index(1)
-            self._pack(source, panel + block.index * form.block_bytes, sizes, is_raw)
+            self._pack(source, panel + block.index * factors.block_bytes, sizes, is_raw)
 
     def _pack(self, source: Pointer, target: Pointer, sizes: Sequence[Index], is_raw: Value) -> None:
-        self.fn.call(_pack_blocks(self.module, self.form), source, target, *sizes, is_raw, self.bounds)
+        self.fn.call(_pack_blocks(self.module, self.factors), source, target, *sizes, is_raw, self.bounds)
 
     def _stage(self, source: Pointer, free: Index, steps: Index, staged: Pointer) -> None:
         """Lays a block whose lanes do not lie so, or do not all exist, side by side on the stack."""
-        fn, way, form = self.fn, self.way, self.form
-        name = _stage(self.module, form, across=not way.is_along)
-        for q in range(form.steps):
+        fn, way, factors = self.fn, self.way, self.factors
+        name = _stage(self.module, factors, across=not way.is_along)
+        for q in range(factors.group):
             inner = steps - q * LANES
             rows, width = (free, inner) if way.goes_inward else (inner, free)
             address = source + self._times(self.second, q) if q else source
             fn.call(name, address, self.row, rows, width, staged + q * LANES * self.bytes)
 
 
-def _range(module: Module, form: Form) -> str:
+def _range(module: Module, factors: AmxFactors) -> str:
     """void f(ptr bounds, ptr range): stores the range of what has these bounds."""
-    name = f"parts_range_{form.name}"
-    fn = Function(name, [("ptr", "bounds"), ("ptr", "range")], attributes="noinline nounwind", shared=_shared(form))
+    name = f"parts_range_{factors.name}"
+    fn = Function(name, [("ptr", "bounds"), ("ptr", "range")], attributes="noinline nounwind", shared=_shared(factors))
     bounds = fn.pointer("bounds", I16)
-    store_range([bounds[k * 32].load(32) for k in (0, 1)], fn.pointer("range"), has_least=form.has_least)
+    store_range([bounds[k * 32].load(32) for k in (0, 1)], fn.pointer("range"), has_least=factors.has_least)
     fn.returns()
     module.add(fn)
     return name
 
 
-def _shared(form: Form) -> str:
-    return f"parts_{form.name}"
+def _shared(factors: AmxFactors) -> str:
+    return f"parts_{factors.name}"
 
 
-def _pack_blocks(module: Module, form: Form) -> str:
+def _pack_blocks(module: Module, factors: AmxFactors) -> str:
     """void f(ptr source, ptr target, i64 row, i64 second, i64 step, i64 blocks, i1 raw, ptr bounds): packs half blocks.
 
     A block is 16 vectors of 16 elements, `row` bytes apart, and for the lanes' other steps so again, `second` bytes
     further each; the next block begins `step` bytes further. The bounds are widened by what is packed.
     """
-    name = f"parts_pack_{form.name}"
-    module.add(_pack_function(form, name))
+    name = f"parts_pack_{factors.name}"
+    module.add(_pack_function(factors, name))
     return name
 
 
 @cache
-def _pack_function(form: Form, name: str) -> Definition:
+def _pack_function(factors: AmxFactors, name: str) -> Definition:
     sizes = ("row", "second", "step", "blocks")
     parameters = [
         ("ptr", "source"),
@@ -273,48 +273,49 @@ def _pack_function(form: Form, name: str) -> Definition:
         ("i1", "raw"),
         ("ptr", "bounds"),
     ]
-    fn = Function(name, parameters, attributes="noinline nounwind", shared=_shared(form))
+    fn = Function(name, parameters, attributes="noinline nounwind", shared=_shared(factors))
     row_bytes, _, step, blocks = map(fn.index_argument, sizes)
-    places = [fn.pointer("bounds", I16)[k * 32] for k in (0, 1)] if form.parts > 1 else []
+    places = [fn.pointer("bounds", I16)[k * 32] for k in (0, 1)] if factors.parts > 1 else []
     bounds = [place.load(32) for place in places]
-    with fn.loop(0, blocks, 1, [fn.pointer("source", form.memory), fn.pointer("target", I32), *bounds]) as block:
+    with fn.loop(0, blocks, 1, [fn.pointer("source", factors.memory), fn.pointer("target", I32), *bounds]) as block:
         source, target, *inside = block.carried
         with fn.loop(0, LANES, 1, [source, *inside]) as row:
-            pairs, following = packed(_values(form, row.carried[0]), form.parts, row.carried[1:], fn.argument("raw"))
+            values = _values(factors, row.carried[0])
+            pairs, following = packed(values, factors.parts, row.carried[1:], fn.argument("raw"))
             place = target + row.index * 64
             for p, value in enumerate(pairs):
                 (place + p * _PART_BYTES).store(value)
             row.next = [row.carried[0] + row_bytes, *following]
-        block.next = [source + step, target + form.block_bytes, *row.results[1:]]
+        block.next = [source + step, target + factors.block_bytes, *row.results[1:]]
     for value, place in zip(block.results[2:], places, strict=True):
         place.store(value)
     fn.returns()
     return fn.definition()
 
 
-def _values(form: Form, source: Pointer) -> list[Value]:
+def _values(factors: AmxFactors, source: Pointer) -> list[Value]:
     """The vectors whose elements share a lane: floats if they have parts."""
     second = source.fn.index_argument("second")
-    values = [place.load(LANES) for place in [source, *(source + second * q for q in range(1, form.steps))]]
-    return [value.cast("fpext", FLOAT.scalar) for value in values] if form.parts > 1 else values
+    values = [place.load(LANES) for place in [source, *(source + second * q for q in range(1, factors.group))]]
+    return [value.cast("fpext", FLOAT.scalar) for value in values] if factors.parts > 1 else values
 
 
-def _stage(module: Module, form: Form, *, across: bool) -> str:
+def _stage(module: Module, factors: AmxFactors, *, across: bool) -> str:
     """void f(ptr source, i64 row, i64 rows, i64 width, ptr target): 16 vectors of 16 elements, 0 where there are none.
 
     Of `rows` vectors, `row` bytes apart, each has `width` elements; fewer than 1 and more than 16 count as well.
     They become rows of the target, or, `across`, its columns.
     """
-    name = f"parts_stage_{form.memory}_{form.steps}{'_across' if across else ''}"
-    module.add(_stage_function(form, name, across))
+    name = f"parts_stage_{factors.memory}_{factors.group}{'_across' if across else ''}"
+    module.add(_stage_function(factors, name, across))
     return name
 
 
 @cache
-def _stage_function(form: Form, name: str, across: bool) -> Definition:
+def _stage_function(factors: AmxFactors, name: str, across: bool) -> Definition:
     parameters = [("ptr", "source"), ("i64", "row"), ("i64", "rows"), ("i64", "width"), ("ptr", "target")]
     fn = Function(name, parameters, attributes="noinline nounwind", shared=name)
-    element, target_row = form.memory.integer, form.memory.bytes * form.depth
+    element, target_row = factors.memory.integer, factors.memory.bytes * factors.depth
     source, target = fn.pointer("source", element), fn.pointer("target", element)
     row_bytes, rows = fn.index_argument("row"), fn.index_argument("rows")
     mask = first_lanes(fn.index_argument("width").smin(16).smax(0), LANES)
@@ -338,9 +339,9 @@ def _stage_function(form: Form, name: str, across: bool) -> Definition:
     return fn.definition()
 
 
-def panel_bytes(form: Form, steps: int) -> int:
+def panel_bytes(factors: AmxFactors, steps: int) -> int:
     """Bytes of a panel of so many steps of the inner axis."""
-    return -(-steps // form.depth) * form.block_bytes
+    return -(-steps // factors.depth) * factors.block_bytes
 
 
 @dataclass(frozen=True)
@@ -356,7 +357,7 @@ class PanelLayout:
 
     @property
     def _panel_bytes(self) -> int:
-        return panel_bytes(self.side.form, self.side.inner.size)
+        return panel_bytes(self.side.factors, self.side.inner.size)
 
     @property
     def _parts(self) -> int:
@@ -369,8 +370,8 @@ class PanelLayout:
 
     def at(self, start: Pointer, first: Index, begin: Index) -> tuple[Pointer, Pointer]:
         """The addresses of a panel, from a step of the inner axis on, and of its range there."""
-        number, form = first // WIDTH, self.side.form
-        panel = start + number * self._panel_bytes + begin // form.depth * form.block_bytes
+        number, factors = first // WIDTH, self.side.factors
+        panel = start + number * self._panel_bytes + begin // factors.depth * factors.block_bytes
         part = number * self._parts + begin // self.depth
         return panel, start + self.panels * self._panel_bytes + part * RANGE_BYTES
 

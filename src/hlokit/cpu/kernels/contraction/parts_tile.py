@@ -7,20 +7,18 @@ last index, its lanes the last; for rhs it is the other way round. So a register
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, partial
 
 from hlokit.cpu.kernels.contraction.amx import (
-    INSTRUCTIONS,
     LHS,
     REGISTER,
     RHS,
     AmxSums,
     Walk,
 )
-from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, FUSED
+from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, FUSED, AmxFactors
 from hlokit.cpu.kernels.contraction.elements import first_lanes
-from hlokit.cpu.kernels.contraction.split import LANES, PRODUCTS, joined
+from hlokit.cpu.kernels.contraction.split import LANES, joined
 from hlokit.cpu.kernels.contraction.tile import Steps, VectorTile
 from hlokit.cpu.llvm import I8, I32, Definition, Function, Module, Pointer, Type
 
@@ -31,53 +29,14 @@ ROW = 4 * WIDTH
 _SLOW_ROWS = 4
 
 
-@dataclass(frozen=True)
-class Form:
-    """The layout of a product's factors.
-
-    name    of the operands' type
-    memory  type of an element in memory
-    parts   of a factor
-    steps   of the inner axis in a lane
-    has_least   whether parts can be too small to be multiplied
-    """
-
-    name: str
-    memory: Type
-    parts: int = 1
-    steps: int = 2
-    has_least: bool = False
-
-    @property
-    def depth(self) -> int:
-        """Steps of the inner axis in a block."""
-        return LANES * self.steps
-
-    @property
-    def runs(self) -> tuple[int, int]:
-        """Blocks, least and most, summed in registers before they are added to what came before.
-
-        Long sums are rounded less often; panels of few blocks stay in the first-level cache while they are read twice.
-        """
-        return (6, 16) if self.parts > 1 else (64, 64)
-
-    @property
-    def block_bytes(self) -> int:
-        return self.parts * 2 * REGISTER
-
-    @property
-    def total(self) -> Type:
-        return FLOAT if self.steps == 2 else I32
-
-
-def tile(module: Module, form: Form, columns: int) -> str:
+def tile(module: Module, factors: AmxFactors, columns: int) -> str:
     """The function for tiles of so many halves of columns, 1 or 2.
 
     void f(ptr lhs, ptr rhs, ptr out, i64 out_bytes, i64 blocks, i64 rows, i64 columns, i1 first): sums `blocks` blocks
     of two panels, to what `out` has unless `first`; its rows are `out_bytes` apart.
     """
-    name = f"parts_tile_{form.name}_{columns}"
-    module.add(_tile_function(form, name, columns))
+    name = f"parts_tile_{factors.name}_{columns}"
+    module.add(_tile_function(factors, name, columns))
     return name
 
 
@@ -89,20 +48,20 @@ _PARAMETERS = [
 
 
 @cache
-def _tile_function(form: Form, name: str, columns: int) -> Definition:
+def _tile_function(factors: AmxFactors, name: str, columns: int) -> Definition:
     """Halves of the rows in turn: rhs's panel stays in the first-level cache."""
-    fn = Function(name, _PARAMETERS, attributes="noinline nounwind", shared=f"parts_{form.name}")
-    own, kind = fn.local(I8, WIDTH * ROW, 64), "bf16" if form.total is FLOAT else form.name
-    walk = partial(Walk, row=4 * LANES, register=REGISTER, part=2 * REGISTER, step=form.block_bytes)
+    fn = Function(name, _PARAMETERS, attributes="noinline nounwind", shared=f"parts_{factors.name}")
+    own = fn.local(I8, WIDTH * ROW, 64)
+    walk = partial(Walk, row=4 * LANES, register=REGISTER, part=2 * REGISTER, step=factors.block_bytes)
     with fn.loop(0, fn.index_argument("rows"), LANES, [fn.pointer("lhs"), own]) as half:
         lhs, place = half.carried
         outs = [place + 64 * j for j in range(columns)]
-        sums = AmxSums(INSTRUCTIONS[kind], outs, ROW, PRODUCTS[form.parts])
+        sums = AmxSums(factors.instruction, outs, ROW, factors.products)
         sums.begin()
         sums.add(walk(lhs, LHS, 1), walk(fn.pointer("rhs"), RHS, columns), fn.index_argument("blocks"))
         sums.store()
         half.next = [lhs + REGISTER, place + LANES * ROW]
-    add_sums(fn, own, form.total, columns)
+    add_sums(fn, own, factors.total, columns)
     fn.returns()
     return fn.definition()
 
@@ -125,26 +84,26 @@ def add_sums(fn: Function, own: Pointer, total: Type, halves: int) -> None:
         row.next = [out + out_bytes, sums + ROW]
 
 
-def slow_tile(module: Module, form: Form) -> str:
+def slow_tile(module: Module, factors: AmxFactors) -> str:
     """The function for tiles whose panels do not fit: as `tile`'s, then i1 raw_lhs, i1 raw_rhs.
 
     It makes the numbers of their parts again, block by block, and multiplies those.
     """
-    name = f"parts_slow_tile_{form.name}"
-    for definition in _slow_functions(form, name):
+    name = f"parts_slow_tile_{factors.name}"
+    for definition in _slow_functions(factors, name):
         module.add(definition)
     return name
 
 
 @cache
-def _slow_functions(form: Form, name: str) -> list[Definition]:
-    join = _join(form)
-    return [join.definition(), _slow_function(form, name, join.name).definition()]
+def _slow_functions(factors: AmxFactors, name: str) -> list[Definition]:
+    join = _join(factors)
+    return [join.definition(), _slow_function(factors, name, join.name).definition()]
 
 
-def _slow_function(form: Form, name: str, join: str) -> Function:
+def _slow_function(factors: AmxFactors, name: str, join: str) -> Function:
     more = [("i1", "raw_lhs"), ("i1", "raw_rhs")]
-    fn = Function(name, [*_PARAMETERS, *more], attributes="noinline nounwind", shared=_slow(form))
+    fn = Function(name, [*_PARAMETERS, *more], attributes="noinline nounwind", shared=_slow(factors))
     left, right, sums = (fn.local(FLOAT, WIDTH * WIDTH, 64) for _ in range(3))
     fn.memset(sums, 0, WIDTH * ROW)
     with fn.loop(0, fn.index_argument("blocks"), 1, [fn.pointer("lhs"), fn.pointer("rhs")]) as block:
@@ -161,7 +120,7 @@ def _slow_function(form: Form, name: str, join: str) -> Function:
             found = _SLOW_TILE.summed([Steps(WIDTH, 4, ROW)], left + row.index * ROW, right, former)
             for place, total in zip(places, found, strict=True):
                 place.store(total)
-        block.next = [base + form.block_bytes for base in (lhs, rhs)]
+        block.next = [base + factors.block_bytes for base in (lhs, rhs)]
     add_sums(fn, sums, FLOAT, 2)
     fn.returns()
     return fn
@@ -170,18 +129,18 @@ def _slow_function(form: Form, name: str, join: str) -> Function:
 _SLOW_TILE = VectorTile(FUSED, LANES, tuple(r * ROW for r in range(_SLOW_ROWS)), 2)
 
 
-def _slow(form: Form) -> str:
-    return f"slow_parts_{form.name}"
+def _slow(factors: AmxFactors) -> str:
+    return f"slow_parts_{factors.name}"
 
 
-def _join(form: Form) -> Function:
+def _join(factors: AmxFactors) -> Function:
     """void f(ptr pairs, ptr numbers, i64 row_bytes, i64 second_bytes, i1 raw): the numbers of half a block."""
     parameters = [("ptr", "pairs"), ("ptr", "numbers"), ("i64", "row_bytes"), ("i64", "second_bytes"), ("i1", "raw")]
-    fn = Function(f"parts_join_{form.name}", parameters, attributes="noinline nounwind", shared=_slow(form))
+    fn = Function(f"parts_join_{factors.name}", parameters, attributes="noinline nounwind", shared=_slow(factors))
     row_bytes, second_bytes = fn.index_argument("row_bytes"), fn.index_argument("second_bytes")
     with fn.loop(0, LANES) as row:
         source = fn.pointer("pairs", I32) + row.index * 64
-        pairs = [(source + 2 * p * REGISTER).load(LANES) for p in range(form.parts)]
+        pairs = [(source + 2 * p * REGISTER).load(LANES) for p in range(factors.parts)]
         target = fn.pointer("numbers", FLOAT) + row.index * row_bytes
         low, high = joined(pairs, fn.argument("raw"))
         target.store(low)
