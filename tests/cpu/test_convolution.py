@@ -15,7 +15,7 @@ from hlokit.cpu.kernels.contraction.elements import write
 from hlokit.cpu.kernels.contraction.routine import contraction
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Function, Module
-from hlokit.cpu.target import BASELINES, Target, baseline
+from hlokit.cpu.target import BASELINES, Target, baseline, parse
 from hlokit.ops.convolution import Convolution
 from hlokit.types import dtype as dtypes
 from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers as Numbers
@@ -290,6 +290,18 @@ def test_strict_is_for_integers() -> None:
     op = make(NHWC, [SAME] * 2, result=dtypes.s32)
     shapes = dtypes.s8[lhs], dtypes.s8[rhs]
     assert contraction(Call(op, shapes, (op.infer(*shapes),), host(), strict=True), Module()) is not None
+
+
+def test_machines_without_multiply_add_multiply_and_add() -> None:
+    """A call of C's fma for each product would take five times as long."""
+    op, left, right = CASES["nhwc_3x3"]
+    lhs, rhs = dtypes.f32[left], dtypes.f32[right]
+    texts = []
+    for target in (parse("x86-64"), avx2()):
+        module = Module()
+        contraction(Call(op, (lhs, rhs), (op.infer(lhs, rhs),), target), module)
+        texts.append(module.text())
+    assert ["llvm.fma" in text for text in texts] == [False, True]
 
 
 def test_equal_calls_give_equal_text() -> None:

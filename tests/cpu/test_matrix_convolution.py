@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlokit.cpu.kernels.contraction import amx_convolution_plan as plans
 from hlokit.cpu.kernels.contraction import costs
+from hlokit.cpu.kernels.contraction.amx_convolution_plan import AmxPlan, amx_plan
 from hlokit.cpu.kernels.contraction.routine import contraction
 from hlokit.cpu.kernels.contraction.windows import window_space
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Module
+from hlokit.cpu.target import Target
 from hlokit.ops.convolution import Convolution
 from hlokit.types import dtype as dtypes
 from hlokit.types.shape import Shape
@@ -45,8 +46,14 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(costs, "FEW_PRODUCTS", 0)
 
 
+def amx_plan_for(op: Convolution, lhs: Shape, rhs: Shape, target: Target) -> AmxPlan | None:
+    """The plan of a convolution on this machine."""
+    space = window_space(op.contraction([lhs, rhs]), [lhs, rhs], op.infer(lhs, rhs), target)
+    return amx_plan(space, target)
+
+
 def uses(op: Convolution, lhs: Shape, rhs: Shape) -> bool:
-    return plans.amx_plan(window_space(op.contraction([lhs, rhs]), [lhs, rhs], op.infer(lhs, rhs)), host()) is not None
+    return amx_plan_for(op, lhs, rhs, host()) is not None
 
 
 def error(op: Convolution, got: Any, left: Any, right: Any) -> float:
@@ -173,14 +180,16 @@ def test_taps_in_goes(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     window = [WindowDimension(16, 1, 1, 1), WindowDimension(15, 1, 1, 1)]
     op = make(KERNEL_GRADIENT, window)
     lhs, rhs = dtypes.f32[batch, 16, 15, 40], dtypes.f32[batch, 16, 15, 24]
-    plan = plans.amx_plan(window_space(op.contraction([lhs, rhs]), [lhs, rhs], op.infer(lhs, rhs)), host())
+    plan = amx_plan_for(op, lhs, rhs, host())
     assert plan is not None
     assert plan.split is not None
     check(op, lhs, rhs)
 
 
 @pytest.mark.parametrize("numbers", ["nhwc", "nchw"])
-@pytest.mark.parametrize(("operand", "result"), [("bf16", "bf16"), ("bf16", "f32"), ("s8", "s32"), ("u8", "s32")])
+@pytest.mark.parametrize(
+    ("operand", "result"), [("bf16", "bf16"), ("bf16", "f32"), ("s8", "s32"), ("u8", "s32"), ("s8", "f32")]
+)
 def test_types(operand: str, result: str, numbers: str) -> None:
     for features in (5, 70):
         nhwc, nchw = ((2, 6, 17, features), (3, 3, features, 40)), ((2, features, 6, 17), (40, features, 3, 3))
@@ -243,7 +252,7 @@ def test_chosen_by_shape(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_machines_without_them() -> None:
     op, left, right = CASES["nhwc"]
     lhs, rhs = dtypes.f32[left], dtypes.f32[right]
-    assert plans.amx_plan(window_space(op.contraction([lhs, rhs]), [lhs, rhs], op.infer(lhs, rhs)), avx2()) is None
+    assert amx_plan_for(op, lhs, rhs, avx2()) is None
     check(op, lhs, rhs, avx2())
 
 

@@ -38,7 +38,7 @@ class ConvolutionPlan:
 
 def plan_convolution(call: Call, form: Contraction) -> RoutinePlan:
     """A convolution. Positions in padding add zeros, and so do those in the holes of a dilated lhs (CONV-6)."""
-    s = window_space(form, call.operands, call.results[0])
+    s = window_space(form, call.operands, call.results[0], call.target)
     parts = without_holes(s)
     met, empty = [part for part in parts if part.steps], [part for part in parts if not part.steps]
     if s.elements * s.steps < costs.FEW_PRODUCTS * len(met) or len(met) > _PARTS:
@@ -49,9 +49,8 @@ def plan_convolution(call: Call, form: Contraction) -> RoutinePlan:
 def _plan_part(call: Call, s: WindowSpace) -> RoutinePlan:
     """Outputs that meet the same taps: no holes."""
     plan: RoutinePlan | None = None
-    if not s.wide.is_complex:
-        lanes = call.target.vector_bytes // (s.wide.bits // 8)
-        if suits(s, lanes):
+    if not s.arithmetic.is_complex:
+        if suits(s, s.arithmetic.lanes(call.target)):
             plan = plan_tiles(call, by_features(s))
         plan = plan or plan_amx(call, s) or plan_tiles(call, s)
     return plan or ScalarPlan(call, s)

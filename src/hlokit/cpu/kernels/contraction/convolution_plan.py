@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.contraction import costs
+from hlokit.cpu.kernels.contraction.elements import memory_of
 from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace
 from hlokit.cpu.target import Target
 
@@ -155,7 +156,7 @@ class WindowPlan:
 
         Each: how many, and bytes from one to the next in lhs as it is laid out and in rhs.
         """
-        loops, size = list[tuple[int, int, int]](), self.space.wide.bits // 8
+        loops, size = list[tuple[int, int, int]](), self.space.arithmetic.total.bytes
         for laid, rest in self._tails():
             if laid.taps == 1:
                 continue
@@ -183,15 +184,14 @@ class WindowPlan:
 
 def planned(s: WindowSpace, target: Target) -> WindowPlan | None:
     """A plan for sums of real numbers over at least one product; None where it would not be fast."""
-    lanes = target.vector_bytes // (s.wide.bits // 8)
+    lanes, size = s.arithmetic.lanes(target), s.arithmetic.total.bytes
     registers = 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
     panels = _panels(s.output.size, lanes)
     most = (registers - 4) // panels[0].vectors
     order = sorted(s.axes, key=lambda a: (-a.lhs, a.inputs == 1))
     rows, columns, cuts = _tile(order, most)
     laid = [Laid(a, cuts.get(i, OutputCut(a.outputs, a.outputs)), a.taps) for i, a in enumerate(order)]
-    size = s.wide.bits // 8
-    is_direct = all(a.is_inside for a in order) and s.operand is s.wide and not s.shared
+    is_direct = all(a.is_inside for a in order) and memory_of(s.operand) is s.arithmetic.total and not s.shared
     if is_direct:
         laid = [replace(a, place=a.step * a.axis.lhs) for a in laid]
         clash = max((laid[i].per_output for i in (rows, columns) if laid[i].axis.outputs > 1), default=0)

@@ -37,7 +37,7 @@ class TiledConvolution:
         """Writes the functions into the module."""
         call, plan, s = self.call, self.plan, self.plan.space
         phases = (_Weights(call, module, plan).written(), _Chunks(call, module, plan).written())
-        return Routine(phases, s.group.size * plan.features * s.steps * (s.wide.bits // 8))
+        return Routine(phases, s.group.size * plan.features * s.steps * s.arithmetic.total.bytes)
 
 
 # -- weights

@@ -67,14 +67,14 @@ def _sum(f: Function, s: WindowSpace, outputs: Sequence[Index]) -> list[Value]:
 
     left = group * s.group.lhs
     right = affine(f, s.rhs_start, [(group, s.group.rhs), (output, s.output.rhs)])
-    return over(s.axes, left, right, None, [zero] * (2 if s.wide.is_complex else 1))
+    return over(s.axes, left, right, None, [zero] * s.arithmetic.parts)
 
 
 def _parts(f: Function, s: WindowSpace, operand: int, number: Index) -> list[Value]:
     """One element, widened; two parts where sums are complex."""
     wide = s.arithmetic.total
     parts = read(s.operand, f.table(operand), number, 1, wide)
-    return [*parts, f.constant(0, wide)] if s.wide.is_complex and len(parts) == 1 else parts
+    return [*parts, f.constant(0, wide)] if s.arithmetic.is_complex and len(parts) == 1 else parts
 
 
 def _element(a: WindowAxis, place: Index) -> tuple[Value, Index]:

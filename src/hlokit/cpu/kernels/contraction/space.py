@@ -101,8 +101,8 @@ def unravelled(place: Index, sizes: Sequence[int]) -> list[Index]:
 
 
 def row_major_strides(sizes: Sequence[int]) -> list[int]:
-    """Elements from one index to the next of each dimension of a dense array."""
-    return [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    """Elements from one index to the next of each dimension of a dense array; sizes of 0 count as 1."""
+    return [math.prod(max(1, size) for size in sizes[i + 1 :]) for i in range(len(sizes))]
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
+from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, arithmetic
 from hlokit.cpu.kernels.contraction.denormals import PhaseFunction, may_flush
-from hlokit.cpu.kernels.contraction.space import stride_of
+from hlokit.cpu.kernels.contraction.space import row_major_strides, stride_of
 from hlokit.cpu.kernels.routine import Call
-from hlokit.cpu.llvm import Function, Index, Loop, Value, scalar_type, type_of
+from hlokit.cpu.llvm import Function, Index, Loop, Value
+from hlokit.cpu.target import Target
 from hlokit.forms.contraction import Contraction, ContractionDimension, Role
-from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
@@ -67,6 +67,7 @@ class WindowSpace:
     axes       batch, feature, spatial...
     rhs_start  rhs's element at all zeros (reversed taps run backwards)
     dimensions, feature_dim  of the result
+    arithmetic of the sums: one product after the other
     shared     0: all output features of a group have the same inputs; else so many neighbours have
     """
 
@@ -78,14 +79,8 @@ class WindowSpace:
     feature_dim: int
     operand: DType
     result: DType
-    wide: DType
+    arithmetic: Arithmetic
     shared: int = 0
-
-    @property
-    def arithmetic(self) -> Arithmetic:
-        """Arithmetic of the sums: one product after the other."""
-        total = type_of(scalar_type(self.wide.real))
-        return Arithmetic("float" if total.is_float else "int", total, total, is_complex=self.wide.is_complex)
 
     @property
     def steps(self) -> int:
@@ -102,14 +97,14 @@ class WindowSpace:
         return self.group.size * self.output.size * self.places
 
 
-def window_space(contraction: Contraction, operands: Sequence[Shape], result: Shape) -> WindowSpace:
+def window_space(contraction: Contraction, operands: Sequence[Shape], result: Shape, target: Target) -> WindowSpace:
     """The space of a contraction with windows on these dense row-major arrays.
 
     It has one batch dimension, which groups, and one of role right; each dimension of lhs is met by a left one, a
     summed one, or both.
     """
     lhs, rhs = operands
-    left, right = strides(lhs.dimensions), strides(rhs.dimensions)
+    left, right = row_major_strides(lhs.dimensions), row_major_strides(rhs.dimensions)
     (group,), (output,) = contraction.having("batch"), contraction.having("right")
     windows = {w.dimension: w for w in contraction.windows or ()}
     met: dict[int, dict[Role, ContractionDimension]] = {}
@@ -145,7 +140,7 @@ def window_space(contraction: Contraction, operands: Sequence[Shape], result: Sh
         output.result.dimension,
         lhs.dtype,
         result.dtype,
-        sum_type(lhs.dtype, result.dtype),
+        arithmetic(lhs.dtype, result.dtype, target, is_grouped=False),
     )
 
 
@@ -191,15 +186,6 @@ def _residues(s: WindowSpace, number: int) -> Iterator[WindowSpace]:
         yield replace(s, axes=axes, rhs_start=s.rhs_start + first * a.rhs)
 
 
-def strides(dimensions: Sequence[int]) -> list[int]:
-    """Strides of a row-major array; sizes of 0 count as 1."""
-    strides, total = list[int](), 1
-    for size in reversed(dimensions):
-        strides.append(total)
-        total *= max(1, size)
-    return strides[::-1]
-
-
 def phase_function(call: Call) -> PhaseFunction:
     """The function of a phase, whose table it does not change."""
     return PhaseFunction(call.target, "ptr noalias readonly", flushes=may_flush(call))
@@ -233,14 +219,3 @@ def shared_out(fn: Function, count: int, chunks: int) -> tuple[Index, Index]:
 def both(condition: Value | None, other: Value) -> Value:
     """Whether both hold; None is a condition that always does."""
     return other if condition is None else condition & other
-
-
-def sum_type(operand: DType, result: DType) -> DType:
-    """The type in which products are summed: f32 or wider, complex of it, integers of the result's width."""
-    if result.is_complex or operand.is_complex:
-        return dtypes.c128 if dtypes.c128 in (operand, result) else dtypes.c64
-    if operand.is_floating or result.is_floating:
-        return dtypes.f64 if dtypes.f64 in (operand, result) else dtypes.f32
-    if result.kind == "pred":
-        return dtypes.f32
-    return dtypes.s64 if result.bits == 64 else dtypes.s32

@@ -11,7 +11,7 @@ from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.contraction.space import affine, unravelled
 from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace, both, phase_function, shared_out
 from hlokit.cpu.kernels.routine import Call, Phase
-from hlokit.cpu.llvm import I32, Function, Index, Module, Value, scalar_type, type_of
+from hlokit.cpu.llvm import I32, Function, Index, Module, Value
 
 
 def write_zeros(call: Call, module: Module, parts: Sequence[WindowSpace]) -> Phase:
@@ -38,8 +38,7 @@ class _Rows:
         lines = [a for part in parts for a in part.axes if a.dim == last]
         self.step = lines[0].step if lines else 1
         self.residues = sorted(a.first for a in lines)
-        sum_bytes = s.wide.real.bits // 8
-        self.lanes = min(call.target.vector_bytes // sum_bytes, max(2, 1 << (self.size - 1).bit_length()))
+        self.lanes = min(s.arithmetic.lanes(call.target), max(2, 1 << (self.size - 1).bit_length()))
 
     def write(self, chunks: int) -> None:
         """The chunks' rows."""
@@ -56,7 +55,7 @@ class _Rows:
     def _row(self, index: Sequence[Index]) -> None:
         """One row, whose index this is in all dimensions but the last."""
         fn, s, lanes = self.fn, self.s, self.lanes
-        zeros = [fn.constant(0, type_of(scalar_type(s.wide.real), lanes))] * (2 if s.wide.is_complex else 1)
+        zeros = [fn.constant(0, s.arithmetic.total.of(lanes))] * s.arithmetic.parts
         whole = self.size // lanes * lanes
         with fn.loop(0, whole, lanes) as loop:
             put(fn, self.call, [*index, loop.index], zeros, self._mask(loop.index))
