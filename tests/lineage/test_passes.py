@@ -92,5 +92,9 @@ def test_lineage_changes_nothing_and_is_narrow() -> None:
     assert str(plain) == str(traced)
     assert plain.lineage is None and traced.clone().lineage is None and traced.lineage is not None
     assert statistics.median(traced.lineage.sizes().values()) == 1
-    with pytest.raises(KeyError, match="has no instruction nothing"):
+    with pytest.raises(hk.ArgumentError, match="has no instruction 'nothing'"):
         traced.lineage.origins("nothing")
+    with pytest.raises(hk.ArgumentError, match="is not an instruction of this lineage's"):
+        traced.lineage.origins(module.entry.root)
+    with pytest.raises(hk.ArgumentError, match="is not an instruction of this lineage's"):
+        traced.lineage.results(plain.entry.root)

@@ -6,12 +6,15 @@ more than its edits say calls `came_from`. Nothing is recorded otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
+
+from hlokit.errors import ArgumentError
 
 if TYPE_CHECKING:
     from hlokit.hlo.computation import Computation
@@ -233,10 +236,10 @@ class Lineage:
 
         Raises
         ------
-        KeyError
+        ArgumentError
             It is not of this module.
         """
-        return self._origins[self._named(self.module, instruction)]
+        return self._origins[self._named(self.module, self._origins, instruction)]
 
     def results(self, instruction: Instruction | str) -> list[Origin]:
         """The instructions of the module that come from an instruction of the source: the other way round.
@@ -253,8 +256,8 @@ class Lineage:
 
         Raises
         ------
-        KeyError
-            The source has no instruction of this name.
+        ArgumentError
+            It is not of the source.
         """
         if self._results is None:
             self._results = {}
@@ -263,7 +266,7 @@ class Lineage:
                     self._results.setdefault(origin.instruction, []).append(Origin(new, origin.mark))
             for results in self._results.values():
                 results.sort(key=lambda origin: origin.mark)
-        return self._results.get(self._named(self.source, instruction), [])
+        return self._results.get(self._named(self.source, self._of_source, instruction), [])
 
     def sizes(self) -> dict[Instruction, int]:
         """The number of origins of each instruction, the most first.
@@ -294,13 +297,19 @@ class Lineage:
         origins = {i: {o.instruction: o.mark for o in self._origins[twin]} for i, twin in twins.items()}
         return Lineage(self.source, module, origins, self.stages)
 
+    @cached_property
+    def _of_source(self) -> set[Instruction]:
+        return set(self.source.instructions())
+
     @staticmethod
-    def _named(module: HloModule, wanted: Instruction | str) -> Instruction:
+    def _named(module: HloModule, members: Collection[Instruction], wanted: Instruction | str) -> Instruction:
         if not isinstance(wanted, str):
-            return wanted
-        found = next((i for c in module.all_computations for i in c.instructions if i.name == wanted), None)
+            if wanted in members:
+                return wanted
+            raise ArgumentError(f"%{wanted.name} is not an instruction of this lineage's {module.name}")
+        found = next((i for i in module.instructions() if i.name == wanted), None)
         if found is None:
-            raise KeyError(f"{module.name} has no instruction {wanted}")
+            raise ArgumentError(f"{module.name} has no instruction {wanted!r}")
         return found
 
 

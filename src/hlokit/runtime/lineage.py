@@ -22,6 +22,7 @@ from hlokit.cpu.lower.steps import (
     StepBlock,
     WhileStep,
 )
+from hlokit.errors import ArgumentError
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.lineage import Lineage, Origin
 from hlokit.hlo.module import HloModule
@@ -129,9 +130,11 @@ class CodeLineage:
 
         Raises
         ------
-        KeyError
+        ArgumentError
             There is no such buffer.
         """
+        if isinstance(of, str) and of not in self.buffers:
+            raise ArgumentError(f"{self.program.module.name} has no buffer {of!r}")
         nearest: dict[Instruction, Origin] = {}
         for instruction in self.buffers[of] if isinstance(of, str) else of.instructions:
             for origin in self.passes.origins(instruction):
@@ -155,7 +158,7 @@ class CodeLineage:
 
         Raises
         ------
-        KeyError
+        ArgumentError
             The source has no instruction of this name.
         """
         wanted = {origin.instruction for origin in self.passes.results(instruction)}
