@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "deadlock.hlo": DEADLOCK, "sum.hlo": "HloModule m\n" + SUM.replace("sum", "ENTRY e"),
     }.items():  # fmt: skip
         (tmp_path / name).write_text(text)
+    (tmp_path / "has_module").write_text("#!/bin/sh\ngrep -q HloModule.m $1\n")
+    (tmp_path / "has_module").chmod(0o755)
     (tmp_path / "garbage").write_bytes(bytes(range(256)))
     (tmp_path / "folder").mkdir()
     np.savez(tmp_path / "long.npz", x=np.ones(3, np.float32), y=np.ones(3, np.float32))
@@ -93,7 +96,7 @@ _STATUSES = {
     f"simulate negate.hlo {_REST['simulate']}": 0, "partition negate.hlo --mesh a=2 --explain --topology ring:2": 0, "ops add": 0, "explain BCAST-3": 0, "--help": 0, "--version": 0,
     "diff negate.hlo negate.hlo": 0, "view negate.hlo --graph": 0, "cost negate.hlo": 0, "bench negate.hlo --repeat 1 --warm-up 0": 0,
     "extract nan.hlo --instruction y": 0, "debug negate.hlo --random 0 --command quit": 0, "completion bash": 0,
-    "compare negate.hlo --engines passes": 0, "reduce negate.hlo --check true": 0, "fuzz --engines passes --count 1": 0,
+    "compare negate.hlo --engines passes": 0, "reduce negate.hlo --check ./has_module": 0, "fuzz --engines passes --count 1": 0,
     # 1: a finding or a difference
     "diff negate.hlo add.hlo": 1, "view deadlock.hlo": 1,
     "check wrong.hlo": 1, "check negate.hlo wrong.hlo add.hlo": 1, "check deadlock.hlo": 1, "run deadlock.hlo": 1,
@@ -110,7 +113,8 @@ _STATUSES = {
     "simulate add.hlo --topology star:2 --bandwidth 1GB/s --latency 1us": 2, "print add.hlo --form nope": 2,
     "diff negate.hlo missing": 2, "diff negate.hlo": 2, "view missing": 2, "cost wrong.hlo": 2, "cost negate.hlo --top -1": 2,
     "bench negate.hlo --repeat 0": 2, "extract nan.hlo --instruction z": 2, "debug missing": 2, "debug negate.hlo --random 0 --command frob": 2,
-    "completion tcsh": 2, "compare negate.hlo --engines nope": 2, "compare missing": 2, "reduce negate.hlo": 2, "reduce missing --check true": 2,
+    "completion tcsh": 2, "compare negate.hlo --engines nope": 2, "compare missing": 2, "reduce negate.hlo": 2, "reduce missing --check true": 2, "reduce negate.hlo --check true": 2, "reduce negate.hlo --check false": 2, "fuzz --ops=": 2,
+    "compare . --engines strict": 2,
     "fuzz --engines nope": 2, "fuzz --count 0": 2, "check negate.hlo missing --json": 2,
     "partition negate.hlo": 2, "partition negate.hlo --mesh a": 2, "partition negate.hlo --mesh a=2 --topology ring:2": 2,
     "partition deadlock.hlo": 2, "partition wrong.hlo --mesh a=2": 2,
@@ -344,6 +348,23 @@ def test_findings_behind_others(text: str, lines: list[int]) -> None:
 def test_options_may_stand_between_files(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     status, out, error = command(capsys, "check negate.hlo --replicas 2 add.hlo")
     assert (status, error) == (0, "") and "negate.hlo: m: ok" in out and "add.hlo: m: ok" in out
+
+
+def test_files_beside_programs_are_named(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """As `hlokit check dump/*` meets them; one that was cut off is no such file, and alone each is an error."""
+    (folder / "module_0.f").mkdir()
+    (folder / "module_0.ll").write_text("; ModuleID = 'm'\n")
+    status, out, error = command(capsys, "check module_0.f module_0.ll negate.hlo")
+    assert (status, error) == (0, "")
+    assert "module_0.ll: no program: LLVM IR\n" in out
+    assert "module_0.f: no program: a folder\n" in out
+    status, out, _ = command(capsys, "check module_0.ll negate.hlo --json")
+    assert [(v["status"], v.get("kind")) for v in json.loads(out)] == [(0, "LLVM IR"), (0, None)]
+    (folder / "empty.hlo").write_text("")
+    assert command(capsys, "check negate.hlo empty.hlo")[0] == 2
+    assert command(capsys, "check module_0.ll")[0] == 2
+    status, _, error = command(capsys, "check module_0.f module_0.ll")
+    assert (status, error) == (2, "error: none of these files holds a program\n")
 
 
 def test_check_tells_all_findings_of_all_files(capsys: pytest.CaptureFixture[str], folder: Path) -> None:

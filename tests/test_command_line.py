@@ -170,7 +170,7 @@ def test_bars_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
         assert is_shown or shown == ""
 
 
-@pytest.mark.parametrize("line", ["run negate.hlo --random 0", "reduce add.hlo --check true --time-limit 5", "compare add.hlo --engines passes"])
+@pytest.mark.parametrize("line", ["run negate.hlo --random 0", "reduce add.hlo --check ./has_module --time-limit 5", "compare add.hlo --engines passes"])
 def test_long_work_has_a_bar(capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:  # noqa: F811
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)

@@ -153,6 +153,7 @@ class ParseError(HlokitError):
     line, column   the place, both from 1; 0 where there is none
     label          the rule's label, or None
     is_syntax      something else stands where the grammar has one thing: the text cannot be read, whatever it means
+    kind           what the file is, if it is known and holds no program ("LLVM IR"); else ""
 
         >>> try:
         ...     hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] nonsense() }")
@@ -164,6 +165,7 @@ class ParseError(HlokitError):
     """
 
     is_syntax = False
+    kind = ""
 
     def __init__(
         self, message: str, *, line: int = 0, column: int = 0, source_line: str = "", label: str | None = None

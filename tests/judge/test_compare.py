@@ -10,7 +10,10 @@ import pytest
 
 import hlokit as hk
 from hlokit.judge.closeness.equality import differs
+from hlokit.judge.compare import report
+from hlokit.judge.compare.comparing import ALWAYS
 from hlokit.judge.engines.engine import CommandEngine, WorkerEngine
+from hlokit.judge.reduce.search import Reduction
 from hlokit.tools.main import main
 
 TEXT = """HloModule m
@@ -206,3 +209,75 @@ def test_bits_beyond_the_width_of_an_element_do_not_count(name: str) -> None:
     assert differs((high,), (low,)) is None
     other = np.array([0x0E], np.uint8).view(element)
     assert differs((high,), (other,)) is not None
+
+
+STAGES = {
+    "before_optimizations": TEXT,
+    "0000.simplification.after_pipeline-start.before_algsimp": TEXT,
+    "0001.simplification.after_algsimp.before_dce": TEXT.replace("exponential(x)", "sine(x)"),
+    "0002.simplification.after_dce.before_cse": "HloModule m\nENTRY e { nonsense }",
+    "cpu_after_optimizations": TEXT.replace("exponential(x)", "sine(x)"),
+    "cpu_after_optimizations-buffer-assignment": "no module",
+}
+
+
+def test_stages_of_a_dump_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in STAGES.items():
+        (tmp_path / f"module_0003.jit_f.{name}.txt").write_text(text)
+    assert run(tmp_path) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "jit_f before_optimizations: 4 stages after it: 1 equal, 2 wrong, 1 failed"
+    assert lines[1].startswith("  jit_f 0001 simplification.after_algsimp.before_dce: wrong: result 0")
+    assert lines.pop(2) == "    made by the pass simplification.after_algsimp.before_dce"
+    assert lines[2].startswith("  jit_f 0002 simplification.after_dce.before_cse: failed: error: it cannot be read: ")
+    assert lines[-1].startswith("  jit_f cpu_after_optimizations: wrong")
+    assert run(tmp_path, "--json") == 1
+    (told,) = json.loads(capsys.readouterr().out)
+    assert [s["verdict"] for s in told["stages"]] == ["equal", "wrong", "failed", "wrong"]
+    assert run(tmp_path, "--engines", "strict", "--input", "x.npz") == 2
+    assert "compare --engines, --input: " in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert run(tmp_path / "empty") == 2
+    assert "no files of a dump" in capsys.readouterr().err
+
+
+def test_a_command_that_fails_on_everything_is_not_blamed_on_an_instruction(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text(TEXT)
+    assert run(file, "--engines", "", "--engine-cmd", "false", "--report", tmp_path / "report") == 1
+    out = capsys.readouterr().out
+    assert out == f"false: failed: error: exit status 1; {ALWAYS}\n"
+    text = (tmp_path / "report" / "0" / "report.md").read_text()
+    assert ALWAYS in text
+    assert "exponential" in text
+
+
+@pytest.mark.parametrize("opcode", ["negate", "exponential"])
+def test_terminal_and_report_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str], opcode: str) -> None:
+    """Verdict and instruction of the least program are those of the program, which the report repeats."""
+    file = tmp_path / "m.hlo"
+    file.write_text(TEXT)
+    wrong = tool(tmp_path, opcode, "true(self, *a, **k) + np.float32(1)")
+    assert run(file, "--engines", "", "--engine-cmd", wrong, "--report", tmp_path / "report", "--reduce-limit", 4) == 1
+    out = capsys.readouterr().out
+    assert "first wrong value" in out
+    text = (tmp_path / "report" / "0" / "report.md").read_text()
+    assert text.startswith(f"# {wrong}: wrong: ")
+    assert f" {opcode}(" in text.splitlines()[0]
+    assert out.strip() in text
+
+
+def test_a_report_whose_least_program_is_judged_otherwise_has_the_given_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = hk.parse(TEXT)
+    with CommandEngine(tool(tmp_path, "negate", "true(self, *a, **k) + np.float32(1)")) as engine:
+        found = hk.compare_engines(module, X, engines=[engine])
+        other = hk.parse("ENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] abs(x) }")
+        least = Reduction(other, [np.ones(2, np.float32)])
+        monkeypatch.setattr(report, "least", lambda *_: least)
+        judgement = report.write_report(found, found.judgements[0], engine, tmp_path / "report")
+    assert judgement is found.judgements[0]
+    assert "negate" in (tmp_path / "report" / "program.hlo").read_text()

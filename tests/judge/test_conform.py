@@ -113,3 +113,8 @@ def test_bad_input(words: list[str], message: str, capsys: pytest.CaptureFixture
     error = capsys.readouterr().err
     assert message in error
     assert len(error.strip().splitlines()) == 1
+
+
+def test_a_command_that_fails_on_everything_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("conform", "--engine-cmd", "false", "--rules", "CLAMP") == 2
+    assert "conform: false fails on a program of one constant, and on any: error: exit status 1" in capsys.readouterr().err

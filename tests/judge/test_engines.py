@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.files.arrays import made_up
 from hlokit.judge.engines.engine import OWN, CommandEngine, engine_of
 
 ADD = hk.parse("""HloModule m
@@ -119,3 +120,12 @@ def test_ops_that_jaxlib_lacks_are_unsupported(opcode: str) -> None:
     (found,) = hk.compare_engines(hk.parse(text), given, engines=["jaxlib"]).judgements
     assert found.verdict == "unsupported"
     assert found.message
+
+
+def test_jaxlib_runs_custom_calls_of_lapack() -> None:
+    module = hk.load(Path(__file__).parents[1] / "lapack" / "cholesky_f32.hlo")
+    source = np.random.default_rng(0)
+    with engine_of("jaxlib") as engine:
+        outcome = engine.run(module, [made_up(source, p.shape) for p in module.entry.parameters])
+    assert outcome.status == "ok", outcome
+    assert len(outcome.leaves) == len([s for s in module.entry.root.shape.leaves() if s.is_array])

@@ -69,7 +69,7 @@ def test_it_goes_on_from_its_log(program: Path, tmp_path: Path, capsys: pytest.C
         ((), "give one fault"),
         (("--check", "true", "--nan", "strict"), "give one fault"),
         (("--check", "no-such-command"), "there is no command 'no-such-command'"),
-        (("--check", "false"), "there is no fault to keep"),
+        (("--check", "false"), "does not show the fault, so there is nothing to keep"),
         (("--crash", "gpu"), "there is no engine 'gpu'"),
         (("--check", "true", "--output", "deep.hlo"), "is not overwritten"),
         (("--check", "true", "--timeout", "0"), "seconds above 0"),
@@ -85,3 +85,13 @@ def test_bad_input(
     monkeypatch.chdir(program.parent)
     assert run(program.name, *words) == 2
     assert message in capsys.readouterr().err
+
+
+def test_checks_that_are_true_of_nothing_or_of_everything(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(program, "--check", "false") == 2
+    assert capsys.readouterr().err == f"error: reduce --check false: {program} does not show the fault, so there is nothing to keep\n"
+    assert run(program, "--check", "true") == 2
+    assert "reduce --check true: every program shows this" in capsys.readouterr().err
+    assert run(program, "--mismatch", "reference", "passes") == 2
+    assert "reduce --mismatch reference passes: " in capsys.readouterr().err
+    assert not program.with_name("deep.reduced.hlo").exists()

@@ -71,6 +71,11 @@ def kind_of_bytes(data: bytes, name: str = "") -> str:
     return ", ".join(["a protobuf message that holds no HLO module", *kinds[:1]])
 
 
+def is_beside_programs(kind: str) -> bool:
+    """Whether a file of this kind is no program by its nature, not one that was cut off or packed."""
+    return bool(kind) and not re.match("an empty file|binary data|data compressed|compressed data|a zip archive", kind)
+
+
 def kind_of_text(text: str) -> str:
     """Describes a text that is not a program; empty if it is not known."""
     if not text.strip():

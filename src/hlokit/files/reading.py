@@ -44,7 +44,14 @@ def module_of_text(
         kind = _kind_of_text(text) if isinstance(error, (ParseError, UnsupportedError)) else ""
         if not kind:
             raise
-    raise ParseError(f"found {kind}; {_EXPECTED}")
+    raise _no_program(kind)
+
+
+def _no_program(kind: str) -> ParseError:
+    """The error for a file of a known kind."""
+    error = ParseError(f"found {kind}; {_EXPECTED}")
+    error.kind = kind
+    return error
 
 
 def module_of_bytes(
@@ -72,7 +79,7 @@ def module_of_bytes(
     if container is None:
         from hlokit.files.kinds import kind_of_bytes
 
-        raise ParseError(f"found {kind_of_bytes(data, name)}; {_EXPECTED}")
+        raise _no_program(kind_of_bytes(data, name))
     from hlokit.proto.module import module_from_message
 
     return _fitting(module_from_message(container.module, verify), arguments)

@@ -12,7 +12,8 @@ from cyclopts import Parameter
 
 from hlokit.analysis.rendezvous import check_rendezvous
 from hlokit.api import verify
-from hlokit.errors import HlokitError, VerifyError
+from hlokit.errors import HlokitError, ParseError, VerifyError
+from hlokit.files.kinds import is_beside_programs
 from hlokit.files.reading import findings_of_bytes
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.checks import device_counts
@@ -33,7 +34,8 @@ def check(
     """Reads programs and verifies every rule of the language; lists all findings of each file on standard error.
 
     Says of a program with collectives or channels whether the devices that run it always meet, or how they may not.
-    Exit status 1 if a program breaks a rule, 2 if a file cannot be read or its text is not a program.
+    Exit status 1 if a program breaks a rule, 2 if a file cannot be read or its text is not a program. Among several
+    files those of other known kinds, such as the LLVM IR in a folder of dumps, are only named.
 
     Parameters
     ----------
@@ -48,6 +50,9 @@ def check(
     """
     told: list[dict[str, Any]] = []
     status = max([_check(path, replicas, partitions, len(files) > 1, told, json) for path in files])
+    if not any("module" in facts or facts["findings"] for facts in told):
+        status = BAD
+        say("none of these files holds a program")
     if json:
         print(json_module.dumps(told, indent=2))
     return status
@@ -72,10 +77,14 @@ def _check(
     except HlokitError as error:
         found = [error]
     except (OSError, MemoryError) as error:
+        if several and isinstance(error, IsADirectoryError):
+            return _is_beside(name, "a folder", facts, json)
         facts |= {"status": BAD, "findings": [{"message": message_of(error)}]}
         if not json:
             say(message_of(error))
         return BAD
+    if several and found and isinstance(found[0], ParseError) and is_beside_programs(found[0].kind):
+        return _is_beside(name, found[0].kind, facts, json)
     facts["status"] = max((FOUND if is_finding(error) else BAD for error in found), default=DONE)
     facts["findings"] = [_facts(error) for error in found]
     for error in () if json else found[:_SHOWN]:
@@ -84,6 +93,14 @@ def _check(
     if len(found) > _SHOWN and not json:
         say(f"{name}: {len(found) - _SHOWN} more")
     return facts["status"]
+
+
+def _is_beside(name: str, kind: str, facts: dict[str, Any], json: bool) -> int:
+    """Names what lies beside programs."""
+    facts["kind"] = kind
+    if not json:
+        print(f"{name}: no program: {kind}")
+    return DONE
 
 
 def _facts(error: HlokitError) -> dict[str, Any]:

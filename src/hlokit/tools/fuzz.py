@@ -81,6 +81,8 @@ def fuzz(
             print("\n".join(f"{name}: {line}" for line in str(comparison).splitlines()))
         return DONE if all(c.is_equal for c in comparisons.values()) else FOUND
     chosen = [_weighted(word) for word in _words(ops or "")]
+    if (ops is not None and not chosen) or (types is not None and not _words(types)):
+        raise ArgumentError("fuzz: --ops and --types take at least one name")
     options = None
     if files or ops is not None or types is not None or instructions is not None:
         options = Options(

@@ -25,6 +25,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.judge.closeness.equality import differs, is_nan
 from hlokit.judge.closeness.spread import near
 from hlokit.judge.engines.engine import Engine, engine_of
+from hlokit.judge.engines.trivial import trivial_programs
 from hlokit.judge.reduce.search import Step
 from hlokit.tools.files import loaded, write
 from hlokit.tools.inputs import arguments_for
@@ -111,6 +112,11 @@ def reduce(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hlokit-reduce-")))
         is_bad, engines = _fault(faults, folder, timeout, stack)
+        fault = f"--{given[0]} {_words(faults[given[0]])}"
+        if not is_bad(module.clone(), *arguments):
+            raise ArgumentError(f"reduce {fault}: {file} does not show the fault, so there is nothing to keep")
+        if given[0] != "slow" and all(is_bad(*_flat(one)) for one in trivial_programs()):
+            raise ArgumentError(f"reduce {fault}: every program shows this, also that of a single constant")
         advance = stack.enter_context(progress("reducing", time_limit))
         note = _Log(log)
         watched = _Watched(is_bad, note, advance, time_limit is not None)
@@ -118,9 +124,8 @@ def reduce(
     write(output, found.module.to_text("short_parsable").encode())
     inputs, script = output.with_suffix(".npz"), output.with_suffix(".py")
     write(inputs, npz_of(tuple(found.arguments or ()), "in"))
-    what = f"--{given[0]} {faults[given[0]]}"
     names = {"program": str(output), "arguments": str(inputs), "engines": engines or ["passes", "compiled", "strict"]}
-    write(script, _SCRIPT.format(what=what, **names).encode())
+    write(script, _SCRIPT.format(what=fault, **names).encode())
     size = sum(len(c) for c in found.module.all_computations)
     if json:
         facts = {"instructions": size, "tries": found.tries, "complete": found.is_complete, "program": str(output)}
@@ -129,6 +134,16 @@ def reduce(
     end = "" if found.is_complete else "; the time limit ended the search"
     print(f"{output}: {counted(size, 'instruction')} after {found.tries:,} tries{end}; {inputs}, {script}")
     return DONE
+
+
+def _words(value: Any) -> str:
+    """The value of an option as it was written."""
+    return value if isinstance(value, str) else " ".join(map(str, value))
+
+
+def _flat(program: tuple[HloModule, list[Any]]) -> list[Any]:
+    """A program and its arguments, as a check takes them."""
+    return [program[0], *program[1]]
 
 
 def _start(file: Path, input: Path | None, random: int, log: Path | None) -> tuple[HloModule, list[Any]]:

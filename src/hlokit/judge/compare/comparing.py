@@ -26,6 +26,7 @@ from hlokit.judge.closeness.spread import hangs_on_signs, is_left_open, near, ru
 from hlokit.judge.engines.blame import Blame
 from hlokit.judge.engines.engine import OWN, Engine, engine_of
 from hlokit.judge.engines.outcome import Outcome
+from hlokit.judge.engines.trivial import fails_always
 from hlokit.judge.extract import extracted
 from hlokit.judge.reduce.case import Case
 from hlokit.rules import rules, selected
@@ -37,6 +38,8 @@ EXACT = ("passes", "strict")
 """Engines that promise the reference's bits."""
 NAN_BITS = "TYPE-13"
 """The rule that leaves open the bits of a NaN, and so what is computed from them."""
+ALWAYS = "it fails on every program, on that of a single constant too"
+"""Of an engine whose failure says nothing of the program."""
 _ROUNDED = "no more than rounding may change it"
 _HIDDEN = ("parameter", "constant")
 _PLAIN = (*_HIDDEN, "tuple", "get-tuple-element")
@@ -192,6 +195,9 @@ class _Judge:
         if blame is not None and blame.kind == "pass":
             return replace(judgement, verdict=verdict, guilty=blame.name)
         if judgement.verdict == "failed":
+            always = fails_always(engine)
+            if always is not None and kind_of(str(always)) == kind_of(str(judgement.outcome)):
+                return replace(judgement, message=f"{judgement.message}; {ALWAYS}")
             instruction, what = self._first_failing(engine, kind_of(str(judgement.outcome))), ""
         else:
             instruction, what = self._first_wrong(engine)

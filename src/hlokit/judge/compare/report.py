@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from hlokit.files.arrays import leaves_of, npz_of
+from hlokit.hlo.computation import counted
+from hlokit.hlo.module import HloModule
 from hlokit.judge.closeness.equality import leaves
-from hlokit.judge.compare.comparing import Comparison, Judgement, compare_engines
+from hlokit.judge.compare.comparing import ALWAYS, Comparison, Judgement, compare_engines
 from hlokit.judge.compare.least import least
 from hlokit.judge.engines.engine import CommandEngine, Engine
 from hlokit.rules import rules
@@ -26,24 +28,37 @@ def write_report(
     comparison: Comparison, judgement: Judgement, engine: Engine, folder: Path, time_limit: float | None = None
 ) -> Judgement:
     """Reduces a finding and writes the program, its arguments and the report to a folder. Gives the judgement of the
-    least program.
+    least program, which has the same verdict: if it has another, the report is on the program as it was given.
 
     Raises ArgumentError if the engine does not show the finding again.
     """
+    shown = _least(comparison, judgement, engine, time_limit)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PROGRAM).write_text(shown.module.to_text("short_parsable"), encoding="utf-8")
+    (folder / ARGUMENTS).write_bytes(npz_of(shown.arguments, "in"))
+    (folder / REPORT).write_text(markdown(shown, engine, (comparison.module, judgement)), encoding="utf-8")
+    return shown.judgements[0]
+
+
+def _least(comparison: Comparison, judgement: Judgement, engine: Engine, time_limit: float | None) -> Comparison:
+    """The comparison of the least program on the engine."""
+    given = Comparison(comparison.module, comparison.arguments, comparison.expected, (judgement,))
+    if judgement.message.endswith(ALWAYS):
+        return given
     found = least(comparison, judgement, engine, time_limit)
     small = compare_engines(found.module, found.arguments or (), [engine])
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / PROGRAM).write_text(found.module.to_text("short_parsable"), encoding="utf-8")
-    (folder / ARGUMENTS).write_bytes(npz_of(tuple(found.arguments or ()), "in"))
-    (folder / REPORT).write_text(markdown(small, engine), encoding="utf-8")
-    return small.judgements[0]
+    return small if small.judgements[0].verdict == judgement.verdict else given
 
 
-def markdown(comparison: Comparison, engine: Engine) -> str:
-    """The report of a comparison with one engine."""
+def markdown(comparison: Comparison, engine: Engine, origin: tuple[HloModule, Judgement] | None = None) -> str:
+    """The report of a comparison with one engine; `origin`: the program that it was reduced from, and its judgement."""
     (judgement,) = comparison.judgements
     where = judgement.instruction or (judgement.guilty and f"pass {judgement.guilty}") or comparison.module.name
     lines = [f"# {engine.name}: {judgement.verdict}: {where[:100]}", "", _first_upper(judgement.message) + ".", ""]
+    if origin is not None and origin[0] is not comparison.module:
+        size = counted(sum(len(c) for c in origin[0].all_computations), "instruction")
+        lines += [f"Reduced from `{origin[0].name}` of {size}, of which the verdict was:", "", "```"]
+        lines += [str(origin[1]), "```", ""]
     if judgement.guilty:
         lines += [f"The pass `{judgement.guilty}` makes it so.", ""]
     if judgement.kernel:

@@ -10,6 +10,7 @@ from hlokit.errors import ArgumentError
 from hlokit.judge.compare.comparing import Judgement, judged
 from hlokit.judge.conform.cases import STATUSES, ConformanceCase, Status, cases
 from hlokit.judge.engines.engine import Engine, engine_of
+from hlokit.judge.engines.trivial import fails_always
 from hlokit.rules import Rule, rules, selected
 
 
@@ -113,6 +114,9 @@ def conform(
     opened = engine if isinstance(engine, Engine) else engine_of(engine, seconds, memory)
     results: list[CaseResult] = []
     try:
+        always = fails_always(opened)
+        if always is not None and always.status != "unsupported":
+            raise ArgumentError(f"conform: {opened.name} fails on a program of one constant, and on any: {always}")
         for case in wanted:
             results.append(CaseResult(case, judged(case.module, case.arguments, case.expected, opened)))
             if on_result is not None:

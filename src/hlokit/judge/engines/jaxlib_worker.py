@@ -85,6 +85,16 @@ def run(client: Any, devices: Any, program: str, arguments: list) -> list:
     return [np.asarray(part[0]) for part in results.disassemble_into_single_device_arrays()]
 
 
+def _initialize_lapack() -> None:
+    """Loads LAPACK, which JAX does when it lowers a function that needs it: without, its custom calls jump to null."""
+    try:
+        from jaxlib.cpu import _lapack
+
+        _lapack.initialize()
+    except (ImportError, AttributeError):
+        pass
+
+
 def main() -> None:
     """Answers ["ok" | "error" | "unsupported", message] for each [program, arguments, place of the result, shapes]; of
     a place that is [calls that do not count, calls that do], with the times as the message."""
@@ -95,6 +105,7 @@ def main() -> None:
 
         resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
     jax.config.update("jax_enable_x64", True)
+    _initialize_lapack()
     client = jax.devices()[0].client
     devices = xla_client.DeviceList(tuple(client.local_devices()[:1]))
     print(json.dumps(["ok", ""]), file=answers, flush=True)
