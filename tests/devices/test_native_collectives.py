@@ -24,9 +24,9 @@ def native(monkeypatch: pytest.MonkeyPatch) -> None:
     """No collective goes to the reference."""
     reference = host_steps._evaluate
 
-    def evaluated(process: Any, step: Any, table: int) -> None:
-        assert step.instructions[0].op.asks_device, f"{step.name} goes to the reference"
-        reference(process, step, table)
+    def evaluated(process: Any, instruction: Any, table: int) -> None:
+        assert instruction.op.asks_device, f"{instruction.name} goes to the reference"
+        reference(process, instruction, table)
 
     monkeypatch.setattr(host_steps, "_evaluate", evaluated)
 

@@ -22,7 +22,7 @@ from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes longer than the rest
     from hlokit.cpu.compiler import Program
-    from hlokit.cpu.lower.steps import HostStep
+    from hlokit.hlo.instruction import Instruction
     from hlokit.passes.dynamic_padder.signature import DynamicSignature
 
 
@@ -75,8 +75,8 @@ class Compilation:
     @with_stack
     def plan(
         self, limit: int, *, time_limit: float | None = None, say: Say = silent
-    ) -> tuple[Plan, Sequence[HostStep]]:
-        """The cache's plan, or one newly made, and the steps that its code calls back for.
+    ) -> tuple[Plan, Sequence[Instruction]]:
+        """The cache's plan, or one newly made, and the instructions that its code calls back for.
 
         The code of one that needs more than `limit` bytes is not compiled: OutOfMemoryError. `say` is told what is
         being done; `time_limit`: seconds for code generation.
@@ -89,15 +89,16 @@ class Compilation:
             found = plans.stored(key, module)
             if found is not None:
                 self._check_memory(found.peak, limit)
-                return found, ()
+                return found, plans.host_instructions(found)
         program = self.program
         self._check_memory(plans.peak_of(program), limit)
         size = len(program.text)
         say(f"machine code from {size / 1e6:.1f} MB of LLVM text", size * SECONDS_A_BYTE)
-        plan = plans.made(program, self.target, name, time_limit)
-        if key is not None and not program.written.hosts:
+        hosts = [step.instructions[0] for step in program.written.hosts]
+        plan = plans.made(program, self.target, name, time_limit, hosts)
+        if key is not None and plan.hosts is not None:
             plans.store(key, plan, program, module, self.target, name)
-        return plan, program.written.hosts
+        return plan, hosts
 
     def _check_memory(self, peak: plans.Peak, limit: int) -> None:
         if peak.total > limit:

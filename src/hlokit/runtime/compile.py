@@ -81,11 +81,11 @@ def compile_module(
     hosts = None
     with recorded() as questions, progress(module.name) as say:
         limit = memory.most() if memory_limit is None else memory_limit
-        plan, steps = compilation.plan(limit, time_limit=time_limit, say=say)
-        if steps:
+        plan, instructions = compilation.plan(limit, time_limit=time_limit, say=say)
+        if instructions:
             from hlokit.runtime.host_steps import HostSteps  # with the collectives, 3 ms
 
-            hosts = HostSteps(steps, grid or (1, 1))
+            hosts = HostSteps(instructions, grid or (1, 1))
     misses = [e for e in questions if not e.hit and e.name.startswith(module.name)]
     executable = Executable(compilation, plan, hosts, threads=threads, again=again, misses=misses)
     for note in executable.notes:

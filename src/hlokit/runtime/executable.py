@@ -284,7 +284,7 @@ class Executable:
     @cached_property
     def communicating(self) -> list[Instruction]:
         """The instructions that the reference evaluates, in the program's order."""
-        found = [i for step in (self._hosts.steps if self._hosts is not None else ()) for i in step.instructions]
+        found = self._hosts.instructions if self._hosts is not None else []
         seen: dict[Computation, None] = {}
         waiting = [c for instruction in found for c in instruction.called]
         while waiting:

@@ -6,7 +6,7 @@ import ctypes
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 from hlokit.errors import HlokitError
@@ -22,22 +22,21 @@ from hlokit.runtime.interrupt import step_address
 from hlokit.runtime.meetings import Meetings, Round, Switch
 
 if TYPE_CHECKING:
-    from hlokit.cpu.lower.steps import HostStep
     from hlokit.hlo.instruction import Instruction
 
 
 class HostSteps:
-    """The steps by number. `address`: of the C function i32 (ptr context, i64 number, ptr table) that runs one, which
-    is to be given `context`.
+    """The steps by number: the instruction that each evaluates. `address`: of the C function i32 (ptr context, i64
+    number, ptr table) that runs one, which is to be given `context`.
 
     A step belongs to the call that its thread is in: `running` says which process that is. `grid`: (replicas,
     partitions) of the runs in which small collectives need no Python (hlokit.runtime.meetings).
     """
 
-    def __init__(self, steps: Sequence[HostStep], grid: tuple[int, int] = (1, 1)) -> None:
-        self.steps = list(steps)
-        for step in self.steps:
-            _instantiate(step.instructions[0])
+    def __init__(self, instructions: Sequence[Instruction], grid: tuple[int, int] = (1, 1)) -> None:
+        self.instructions = list(instructions)
+        for instruction in self.instructions:
+            _instantiate(instruction)
         self.collectives = Collectives()
         self._current = threading.local()
         self._function = self._run  # held, since machine code has its address
@@ -50,7 +49,7 @@ class HostSteps:
     def _meetings(self, grid: tuple[int, int]) -> Meetings | None:
         processes = [Process(place=place) for place in Place.grid(*grid)]
         try:
-            found = self.collectives.meetings(processes, [step.instructions[0] for step in self.steps])
+            found = self.collectives.meetings(processes, self.instructions)
         except HlokitError:  # about groups: running says it
             return None
         return found if found.are_any else None
@@ -71,7 +70,7 @@ class HostSteps:
 
     def _run(self, number: int, table: int) -> None:
         """Runs a step. What it raises, raise_kept raises again when the machine code has been left."""
-        step = self.steps[number]
+        instruction = self.instructions[number]
         process, round = self._current.run
 
         def over() -> None:
@@ -79,8 +78,8 @@ class HostSteps:
                 round.next(process.device, number)
 
         shares = process.transport.shares_memory
-        if not (shares and self.collectives.run(process, step.instructions[0], table, over)):
-            _evaluate(process, step, table)
+        if not (shares and self.collectives.run(process, instruction, table, over)):
+            _evaluate(process, instruction, table)
 
 
 def _instantiate(instruction: Instruction) -> None:
@@ -91,9 +90,8 @@ def _instantiate(instruction: Instruction) -> None:
             target.instantiate(instruction)
 
 
-def _evaluate(process: Process, step: HostStep, table: int) -> None:
-    instruction = step.instructions[0]
-    pointers = iter((ctypes.c_void_p * (len(step.reads) + len(step.writes))).from_address(table))
+def _evaluate(process: Process, instruction: Instruction, table: int) -> None:
+    pointers = (ctypes.c_void_p.from_address(place).value for place in count(table, 8))
     kept = instruction.op.has_side_effect()  # what goes to a queue outlives the program's memory
     operands: list[Any] = []
     for operand in instruction.operands:

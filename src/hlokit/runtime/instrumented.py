@@ -25,6 +25,6 @@ def twin(executable: Executable, traced: Traced, extra: tuple[int, ...], held: o
     lapack, runtime = tuple(lapack_names(called)), plans.called(called)
     made.use(
         replace(executable.plan, objects=tuple(objects), lapack=lapack, runtime=runtime, parallel=True, work=1e9),
-        HostSteps(traced.hosts) if traced.hosts else None,
+        HostSteps([step.instructions[0] for step in traced.hosts]) if traced.hosts else None,
     )
     return made

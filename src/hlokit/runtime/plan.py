@@ -30,6 +30,7 @@ from hlokit.types.literal import Literal
 
 if TYPE_CHECKING:
     from hlokit.cpu.compiler import Program
+    from hlokit.hlo.instruction import Instruction
 
 _Array = np.ndarray[Any, Any]
 
@@ -59,6 +60,7 @@ class Plan:
     lapack      routines of LAPACK that the code calls
     runtime     functions of hlokit.runtime that the code calls
     parallel    it hands out chunks to the pool's threads
+    hosts       the instructions that the reference evaluates (see kept_steps); None: they cannot be kept
     """
 
     objects: tuple[ObjectCode, ...]
@@ -71,6 +73,7 @@ class Plan:
     runtime: tuple[str, ...]
     parallel: bool
     peak: Peak
+    hosts: str | None = ""
 
 
 def peak_of(program: Program) -> Peak:
@@ -86,8 +89,10 @@ def peak_of(program: Program) -> Peak:
     return Peak(outside + assignment.nbytes, assignment.nbytes, name, held)
 
 
-def made(program: Program, target: Target, name: str, time_limit: float | None) -> Plan:
-    """The plan of a compiled program, its objects compiled or from the cache."""
+def made(
+    program: Program, target: Target, name: str, time_limit: float | None, hosts: Sequence[Instruction] = ()
+) -> Plan:
+    """The plan of a compiled program, its objects compiled or from the cache. `hosts`: what its code calls back for."""
     return Plan(
         tuple(compiled_objects(program.written.module, target, name=name, time_limit=time_limit)),
         tuple(np.ascontiguousarray(literal.to_python()) for literal in program.constants),
@@ -99,7 +104,25 @@ def made(program: Program, target: Target, name: str, time_limit: float | None) 
         called(program.written.module.external),
         program.written.parallel,
         peak_of(program),
+        _kept(hosts, program.module),
     )
+
+
+def _kept(hosts: Sequence[Instruction], module: HloModule) -> str | None:
+    if not hosts:
+        return ""
+    from hlokit.runtime.kept_steps import kept_text
+
+    return kept_text(hosts, module)
+
+
+def host_instructions(plan: Plan) -> Sequence[Instruction]:
+    """The instructions of a plan from the cache that the reference evaluates."""
+    if not plan.hosts:
+        return ()
+    from hlokit.runtime.kept_steps import instructions_of
+
+    return instructions_of(plan.hosts)
 
 
 INTERRUPTED, INTERRUPTIBLE, ON_STACK = (
@@ -129,7 +152,7 @@ def _lapack(names: Sequence[str]) -> tuple[str, ...]:
 
 # -- the cache
 
-_FORMAT = 6
+_FORMAT = 7
 _KEY_OPTIONS = PrintOptions(print_metadata=False, print_program_shape=False, print_percent=False)
 
 
@@ -177,6 +200,7 @@ def stored(key: Key, module: HloModule) -> Plan | None:
         tuple(header["runtime"]),
         header["parallel"],
         Peak(**header["peak"]),
+        header["hosts"],
     )
 
 
@@ -207,6 +231,7 @@ def store(key: Key, plan: Plan, program: Program, module: HloModule, target: Tar
         "runtime": plan.runtime,
         "parallel": plan.parallel,
         "peak": vars(plan.peak),
+        "hosts": plan.hosts,
     }
     Cache().store(key, json.dumps(header).encode() + b"\n" + bytes(raw))
 
