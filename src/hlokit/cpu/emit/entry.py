@@ -353,8 +353,6 @@ _INTERRUPTED = Prototype("hlokit_interrupted", I32, attributes="nounwind memory(
 _INTERRUPTIBLE = Prototype("hlokit_interruptible", I32, [POINTER, POINTER, POINTER, I64, I64])
 _ON_STACK = Prototype("hlokit_on_stack", I32, [POINTER, POINTER, I64])
 _HOLD, _GO_ON = Prototype("hlokit_hold", None), Prototype("hlokit_go_on", None)
-RUNTIME = (_INTERRUPTED.name, _INTERRUPTIBLE.name, _ON_STACK.name)
-"""The functions of hlokit.runtime that programs call."""
 
 
 def finish(written: Written, interrupts: bool = True, calls_python: bool = False) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hlokit.cpu.emit.scope import Body, Scope
-from hlokit.cpu.llvm import I64, Index, LaneMask, Value
+from hlokit.cpu.llvm import Index, LaneMask, Value
 from hlokit.cpu.loops.expr import LoopAxis
 from hlokit.cpu.loops.nest import Loops, Span
 
@@ -122,8 +122,7 @@ def _between(scope: Scope, steps: VectorSteps, low: Value, high: Value, body: Bo
 
     def masked(inner: Scope, index: Index, carried: list[Value]) -> Sequence[Value]:
         with inner.region:
-            left = (last - index).splat(lanes)
-            mask = fn.lane_numbers(I64.of(lanes)) < left
+            mask = fn.index(last - index).first_lanes(lanes, 64)
         return by_vectors(axis, lanes, mask, body)(inner, index, carried)
 
     scope.loop(whole, fn.index(last), lanes, [], masked)

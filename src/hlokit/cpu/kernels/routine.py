@@ -50,6 +50,11 @@ class Call:
     by_batch: bool = False
 
 
+def up(size: int, unit: int) -> int:
+    """The next multiple of a unit."""
+    return -(-size // unit) * unit
+
+
 PHASE = (("ptr", "table"), ("i64", "begin"), ("i64", "end"))
 """The parameters of a phase's function."""
 

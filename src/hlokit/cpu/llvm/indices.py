@@ -59,6 +59,11 @@ class Index(Value):
     def __rmul__(self, other: float) -> Index:
         return self.fn.index(other) * self
 
+    def first_lanes(self, lanes: int, bits: int = 32) -> Value:
+        """The mask of the first so many of `lanes` lanes, numbered in integers of so many bits."""
+        count = self.trunc(bits).splat(lanes)
+        return self.fn.lane_numbers(count.type) < count
+
     def least(self, other: Index | int) -> Index:
         """The less of both, by a select: LLVM's code generation at level 0 is slow at smin."""
         other = self.fn.index(other)

@@ -318,7 +318,7 @@ class Value:
         return self.let(f"shufflevector {type.text} {one}, {type.text} poison, <{lanes} x i32> zeroinitializer", type)
 
     def reduce(self, operation: str) -> Value:
-        """All lanes combined by `fmax`, `smin`, `and`, `or`, ..."""
+        """All lanes combined by `fmax`, `smin`, `umin`, `and`, `or`, ...: llvm.vector.reduce."""
         element = self.type.element
         return self.let(f"call {element} @llvm.vector.reduce.{operation}.{self.type.suffix}({self.typed})", element)
 
@@ -390,11 +390,6 @@ class Value:
         """The number of lanes in which an i1 holds."""
         bits = self.bitcast(type_of(f"i{self.type.lanes}"))
         return self.fn.index(bits.intrinsic("ctpop").zext(64))
-
-    def reduced(self, operation: str) -> Value:
-        """All lanes of integers combined by `add`, `smax`, `umin`, ...: llvm.vector.reduce."""
-        name = f"llvm.vector.reduce.{operation}.{self.type.suffix}"
-        return self.let(f"call {self.type.element} @{name}({self.typed})", self.type.element)
 
     def any(self) -> Value:
         """Whether an i1 holds in any lane."""

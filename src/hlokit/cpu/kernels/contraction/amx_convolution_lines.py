@@ -7,18 +7,18 @@ from dataclasses import replace
 
 from hlokit.cpu.kernels.contraction.amx_convolution_plan import LINE, ROWS, AmxPlan
 from hlokit.cpu.kernels.contraction.amx_convolution_tile import turn
-from hlokit.cpu.kernels.contraction.elements import first_lanes, lanes_up_to, memory_of
+from hlokit.cpu.kernels.contraction.elements import lanes_up_to, memory_of
 from hlokit.cpu.kernels.contraction.patch import Along, Patch, PatchPlace
 from hlokit.cpu.kernels.contraction.space import affine, unravelled
 from hlokit.cpu.kernels.contraction.split import RANGE_BYTES, has_raw, no_range, packed, store_range
 from hlokit.cpu.kernels.contraction.windows import both, counted, each, phase_function
-from hlokit.cpu.kernels.routine import Call, Phase
+from hlokit.cpu.kernels.routine import Call, Phase, up
 from hlokit.cpu.llvm import I1, I32, I64, Function, Index, Module, Pointer, Value
 
 
 def head(p: AmxPlan) -> int:
     """Bytes before the packed panels: their ranges."""
-    return -(-p.space.group.size * p.panels * RANGE_BYTES // LINE) * LINE if p.factors.parts > 1 else 0
+    return up(p.space.group.size * p.panels * RANGE_BYTES, LINE) if p.factors.parts > 1 else 0
 
 
 class Lines:
@@ -100,7 +100,7 @@ class Weights(Lines):
         p = self.plan
         parameters = [("ptr", "rhs"), ("ptr", "packed"), ("i64", "source"), ("i64", "count"), ("i1", "raw")]
         f = Function("", [*parameters, ("ptr", "range")], attributes="noinline nounwind")
-        features = first_lanes(f.index_argument("count"), ROWS)
+        features = f.index_argument("count").first_lanes(ROWS)
         sizes = [p.goes, *(a.taps for a in p.axes), p.lines_at_once]
         with f.loop(0, p.steps, 1, self.bounds(f)) as step:
             go, *taps, line = unravelled(step.index, sizes)

@@ -18,6 +18,7 @@ from functools import cached_property
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import AmxFactors, amx_factors
 from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace
+from hlokit.cpu.kernels.routine import up
 from hlokit.cpu.target import Target
 
 LINE = 64
@@ -145,7 +146,7 @@ class AmxPlan:
     def grid(self) -> int:
         """Lines of a grid, with those that a tile may read beyond, and an odd number of them."""
         reach = sum(a.reach * p for a, p in zip(self.axes, self.pitches, strict=True))
-        return (-(-self.outputs // ROWS) * ROWS + reach + ROWS) | 1
+        return (up(self.outputs, ROWS) + reach + ROWS) | 1
 
     @cached_property
     def grids(self) -> int:
@@ -165,7 +166,7 @@ class AmxPlan:
     def rows(self) -> int:
         """Rows of sums of a pair of panels, with those that a square of results may read beyond."""
         width = 1 if self.turned_result is None else self.pitches[self.turned_result]
-        return -(-self.outputs // ROWS) * ROWS + ROWS * width
+        return up(self.outputs, ROWS) + ROWS * width
 
     @property
     def kept(self) -> int:
@@ -329,7 +330,7 @@ def _cycles(p: AmxPlan) -> float:
     """Cycles of all cores, roughly."""
     rows = -(-p.outputs // ROWS)
     products = rows * p.panels * (p.steps * p.factors.count * ROWS + 50 * p.goes)
-    extents = [-(-a.extent // ROWS) * ROWS if i == p.turned else a.extent for i, a in enumerate(p.axes)]
+    extents = [up(a.extent, ROWS) if i == p.turned else a.extent for i, a in enumerate(p.axes)]
     lines = p.goes * p.lines_at_once * p.grids * math.prod(extents) * p.panel_blocks
     lines *= (12 if p.turned is None else 20) * p.factors.parts
     weights = p.panels * p.panel / (8 if p.panels * p.panel > 1 << 19 else 32)

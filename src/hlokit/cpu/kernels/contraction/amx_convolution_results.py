@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from hlokit.cpu.kernels.contraction.amx_convolution_plan import LINE, ROWS, AmxPlan
 from hlokit.cpu.kernels.contraction.amx_convolution_tile import SUMS_BYTES, turn
-from hlokit.cpu.kernels.contraction.elements import first_lanes
 from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Function, Index, Module, Value
@@ -70,14 +69,14 @@ class Results:
         """All features of one output."""
         row = self.sums + number * SUMS_BYTES
         with self.f.loop(0, self.valid, ROWS) as loop:
-            mask = first_lanes(self.valid - loop.index, ROWS) if self.s.output.size % ROWS else None
+            mask = (self.valid - loop.index).first_lanes(ROWS) if self.s.output.size % ROWS else None
             self._put(self._at(index, self.feature + loop.index), row[loop.index].load(ROWS), mask)
 
     def _axis(self, i: int, number: Index, index: list[Index], first: Index) -> None:
         """16 outputs along the axis, of each feature: squares of sums, turned."""
         f, pitch = self.f, self.plan.pitches[i]
         source = self.sums + (number + first * pitch) * SUMS_BYTES
-        mask = first_lanes(self.counts[i] - first, ROWS)
+        mask = (self.counts[i] - first).first_lanes(ROWS)
         index = self._moved(index, i, first)
         with f.loop(0, self.valid, ROWS) as loop:
             turn(self.module, source[loop.index], pitch * SUMS_BYTES, self.kept, LINE)

@@ -14,7 +14,6 @@ from hlokit.cpu.kernels.contraction.amx import (
     Walk,
     configure,
 )
-from hlokit.cpu.kernels.contraction.elements import first_lanes
 from hlokit.cpu.kernels.contraction.tile import Tile, TileFunction
 from hlokit.cpu.llvm import I8, I32, Function, Index, Module, Pointer
 
@@ -71,7 +70,7 @@ class _AmxTile(TileFunction):
         """Copies of the units after so many steps, which zeros complete."""
         fn, rhs_bytes, units = self.fn, self.columns * ROW_BYTES, self.steps - steps * ROWS
         lhs, rhs = fn.local(I8, height * ROW_BYTES, 64), fn.local(I8, ROWS * rhs_bytes, 64)
-        mask = first_lanes(units, ROWS)
+        mask = units.first_lanes(ROWS)
         with fn.loop(0, height) as row:
             source = left.at(steps) + row.index * self.tile.row
             source = source.to(I32, self.arithmetic.packed.bytes * self.arithmetic.group)

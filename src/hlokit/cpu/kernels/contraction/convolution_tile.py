@@ -8,7 +8,7 @@ from hlokit.cpu.kernels.contraction.convolution_plan import Panel, WindowPlan
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
 from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.contraction.tile import Steps, VectorTile
-from hlokit.cpu.kernels.routine import Call
+from hlokit.cpu.kernels.routine import Call, up
 from hlokit.cpu.llvm import Function, Index, Module, Pointer, Value, transposed
 
 
@@ -156,7 +156,7 @@ class ConvolutionTile:
     def _store_turned(self, sums: Sequence[Value]) -> None:
         """Turned in registers, then feature by feature, a line of outputs at a time."""
         f, lanes, vectors = self.f, self.lanes, self.panel.vectors
-        room, width = -(-len(self.outputs) // lanes) * lanes, vectors * lanes
+        room, width = up(len(self.outputs), lanes), vectors * lanes
         kept, turned = self._kept(sums, width * room), f.local(self.scalar, (width + 1) * room, 64)
         with f.loop(0, vectors * room // lanes) as loop:
             first, v = loop.index // vectors, loop.index % vectors

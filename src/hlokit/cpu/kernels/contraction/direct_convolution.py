@@ -11,12 +11,11 @@ from hlokit.cpu.kernels.contraction.convolution_plan import Laid, Panel, WindowP
 from hlokit.cpu.kernels.contraction.convolution_tile import ConvolutionTile
 from hlokit.cpu.kernels.contraction.depthwise import FeaturePatch
 from hlokit.cpu.kernels.contraction.elements import memory_of
-from hlokit.cpu.kernels.contraction.gemm_plan import up
 from hlokit.cpu.kernels.contraction.packing import Operand, Panels, ProductSide, Run, pack_panels
 from hlokit.cpu.kernels.contraction.patch import InputPatch
 from hlokit.cpu.kernels.contraction.space import Axis, affine, unravelled
 from hlokit.cpu.kernels.contraction.windows import WindowSpace, phase_function, shared_out
-from hlokit.cpu.kernels.routine import Call, Phase, Routine
+from hlokit.cpu.kernels.routine import Call, Phase, Routine, up
 from hlokit.cpu.llvm import I64, Index, Module, Pointer, Value
 
 

@@ -25,12 +25,6 @@ def memory_of(dtype: DType) -> Type:
     return type_of(memory_type(dtype.real))
 
 
-def first_lanes(count: Index, lanes: int, skip: int = 0) -> Value:
-    """The lanes i with skip + i < count, a number of rows or columns of a tile: compared as i32."""
-    left = (count - skip).trunc(32).splat(lanes)
-    return count.fn.lane_numbers(left.type) < left
-
-
 def lanes_up_to(fn: Function, count: int, lanes: int) -> LaneMask | None:
     """The first `count` lanes; None for all."""
     return LaneMask(fn, count, lanes) if count < lanes else None

@@ -14,7 +14,7 @@ from hlokit.cpu.kernels.contraction.amx_tile import AmxTile
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.denormals import PhaseFunction, may_flush
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
-from hlokit.cpu.kernels.contraction.gemm_plan import Blocking, sides_of, up
+from hlokit.cpu.kernels.contraction.gemm_plan import Blocking, sides_of
 from hlokit.cpu.kernels.contraction.packing import (
     Operand,
     Panels,
@@ -27,7 +27,7 @@ from hlokit.cpu.kernels.contraction.packing import (
 from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.contraction.space import Axis, Space
 from hlokit.cpu.kernels.contraction.tile import AxpyTile, Tile
-from hlokit.cpu.kernels.routine import Call, Packing, Phase, Routine
+from hlokit.cpu.kernels.routine import Call, Packing, Phase, Routine, up
 from hlokit.cpu.llvm import I1, I8, Function, Index, Module, Pointer, Value
 
 _TOGETHER = 4

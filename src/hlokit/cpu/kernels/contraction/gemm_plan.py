@@ -10,13 +10,8 @@ from hlokit.cpu.kernels.contraction.amx_tile import MOST_ROWS, MOST_VECTORS
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, register_tile
 from hlokit.cpu.kernels.contraction.packing import ProductSide
 from hlokit.cpu.kernels.contraction.space import Axis, Space
-from hlokit.cpu.kernels.routine import Call
+from hlokit.cpu.kernels.routine import Call, up
 from hlokit.cpu.llvm import scalar_type
-
-
-def up(value: int, unit: int) -> int:
-    """The next multiple of a unit."""
-    return -(-value // unit) * unit
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
-from hlokit.cpu.kernels.contraction.elements import element_bytes, first_lanes, read
+from hlokit.cpu.kernels.contraction.elements import element_bytes, read
 from hlokit.cpu.kernels.contraction.space import Axis
 from hlokit.cpu.llvm import I8, I32, I64, Function, Index, Module, Pointer, Value, joined, memory_type
 from hlokit.cpu.target import Target
@@ -149,7 +149,7 @@ class _Panels:
         """Vectors along the free axis: rows of memory are read from end to end, those of several units `together`."""
         fn, g, run = self.fn, self.arithmetic.group, self.run
         vectors = range(self.width // self.lanes)
-        masks = [None if valid is None else first_lanes(valid, self.lanes, v * self.lanes) for v in vectors]
+        masks = [None if valid is None else (valid - v * self.lanes).first_lanes(self.lanes) for v in vectors]
         whole = run.count // g
         if g == 1:
             whole = run.units
@@ -299,7 +299,7 @@ def _block_function(operand: Operand, width: int, lanes: int) -> str:
     with fn.loop(0, whole, e * a.group) as step:
         columns(step.index, None)
     with fn.when(whole < count):
-        columns(whole, first_lanes(count - whole, e * a.group))
+        columns(whole, (count - whole).first_lanes(e * a.group))
     fn.returns()
     return operand.module.add_by_text(fn, "pack_block")
 
@@ -352,7 +352,7 @@ def _pack_row(operand: Operand, target: Pointer, place: Index, run: Run) -> None
     with fn.loop(0, whole, lanes) as loop:
         move(loop.index, None)
     with fn.when(whole < run.count):
-        move(whole, first_lanes(run.count - whole, lanes))
+        move(whole, (run.count - whole).first_lanes(lanes))
 
 
 def _pack_row_by_elements(operand: Operand, target: Pointer, place: Index, run: Run) -> None:

@@ -12,12 +12,12 @@ from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.amx import configure
 from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, AmxFactors, Arithmetic
 from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product, ProductBlock, ProductPlan
-from hlokit.cpu.kernels.contraction.gemm_plan import Blocking, up
+from hlokit.cpu.kernels.contraction.gemm_plan import Blocking
 from hlokit.cpu.kernels.contraction.parts_packing import PanelLayout, Side, inside, pack, panel_bytes
 from hlokit.cpu.kernels.contraction.parts_tile import WIDTH, slow_tile, tile
 from hlokit.cpu.kernels.contraction.space import Space
 from hlokit.cpu.kernels.contraction.split import LANES, RANGE_BYTES, fits, has_raw
-from hlokit.cpu.kernels.routine import Call, Packing, Phase
+from hlokit.cpu.kernels.routine import Call, Packing, Phase, up
 from hlokit.cpu.llvm import I8, IfElse, Index, Module, Pointer, Value, scalar_type
 
 _RUNS = {1: (64, 64), 2: (6, 16), 3: (6, 16)}
@@ -192,7 +192,7 @@ def _halves(size: int) -> list[int]:
 def _evenly(size: int, most: int, unit: int) -> int:
     """The size of equal parts, multiples of a unit, of at most so much."""
     parts = max(1, -(-size // most))
-    return -(-size // parts // unit) * unit
+    return up(-(-size // parts), unit)
 
 
 def _time(factors: AmxFactors, space: Space, times: tuple[int, int] = (1, 1)) -> float:

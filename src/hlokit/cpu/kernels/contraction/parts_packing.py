@@ -8,7 +8,6 @@ from functools import cache
 
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, AmxFactors
-from hlokit.cpu.kernels.contraction.elements import first_lanes
 from hlokit.cpu.kernels.contraction.parts_tile import WIDTH
 from hlokit.cpu.kernels.contraction.space import Axis
 from hlokit.cpu.kernels.contraction.split import (
@@ -19,6 +18,7 @@ from hlokit.cpu.kernels.contraction.split import (
     store_no_range,
     store_range,
 )
+from hlokit.cpu.kernels.routine import up
 from hlokit.cpu.llvm import (
     I1,
     I8,
@@ -318,7 +318,7 @@ def _stage_function(factors: AmxFactors, name: str, across: bool) -> Definition:
     element, target_row = factors.memory.integer, factors.memory.bytes * factors.depth
     source, target = fn.pointer("source", element), fn.pointer("target", element)
     row_bytes, rows = fn.index_argument("row"), fn.index_argument("rows")
-    mask = first_lanes(fn.index_argument("width").smin(16).smax(0), LANES)
+    mask = fn.index_argument("width").smin(16).smax(0).first_lanes(LANES)
 
     def read(place: Pointer, number: Index) -> Value:
         """A row of the source, zeros if there are no more."""
@@ -366,7 +366,7 @@ class PanelLayout:
     @property
     def nbytes(self) -> int:
         ranges = self.panels * self._parts * RANGE_BYTES
-        return self.panels * self._panel_bytes + -(-ranges // 64) * 64
+        return self.panels * self._panel_bytes + up(ranges, 64)
 
     def at(self, start: Pointer, first: Index, begin: Index) -> tuple[Pointer, Pointer]:
         """The addresses of a panel, from a step of the inner axis on, and of its range there."""

@@ -17,7 +17,6 @@ from hlokit.cpu.kernels.contraction.amx import (
     Walk,
 )
 from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, FUSED, AmxFactors
-from hlokit.cpu.kernels.contraction.elements import first_lanes
 from hlokit.cpu.kernels.contraction.split import LANES, joined
 from hlokit.cpu.kernels.contraction.tile import Steps, VectorTile
 from hlokit.cpu.llvm import I8, I32, Definition, Function, Module, Pointer, Type
@@ -73,7 +72,7 @@ def add_sums(fn: Function, own: Pointer, total: Type, halves: int) -> None:
     """
     columns, out_bytes = fn.index_argument("columns"), fn.index_argument("out_bytes")
     is_former = (~fn.argument("first")).splat(LANES)
-    masks = [first_lanes(columns, LANES, v * LANES) for v in range(halves)]
+    masks = [(columns - v * LANES).first_lanes(LANES) for v in range(halves)]
     used = [mask & is_former for mask in masks]
     with fn.loop(0, fn.index_argument("rows"), 1, [fn.pointer("out", total), own.to(total)]) as row:
         out, sums = row.carried

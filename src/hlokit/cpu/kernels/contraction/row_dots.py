@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, outer_product
-from hlokit.cpu.kernels.contraction.elements import element_bytes, first_lanes
+from hlokit.cpu.kernels.contraction.elements import element_bytes
 from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product, ProductPlan
 from hlokit.cpu.kernels.contraction.gemm_plan import Blocking
 from hlokit.cpu.kernels.contraction.space import Space
-from hlokit.cpu.kernels.routine import Call
+from hlokit.cpu.kernels.routine import Call, up
 from hlokit.cpu.llvm import Index, Value
 
 
@@ -70,7 +70,7 @@ class RowDots(Product):
                 parts = [x + y for x, y in zip(parts[:half], parts[half:], strict=True)]
             sums[i] = parts[0]
         for step in range(end, size, lanes):
-            mask = first_lanes(fn.index(size - step), lanes) if size - step < lanes else None
+            mask = fn.index(size - step).first_lanes(lanes) if size - step < lanes else None
             sums = self._step(left, right, sums, fn.index(step), mask)
         return sums
 
@@ -110,6 +110,6 @@ def plan_row_dots(call: Call, space: Space, how: Arithmetic) -> ProductPlan | No
     batch, columns = -(-g // wanted), n
     if g < wanted:
         columns = -(-n // -(-wanted // g))
-    columns = -(-columns // lanes) * lanes
+    columns = up(columns, lanes)
     blocking = Blocking(how, lanes, m, 1, max(1, space.inner.size), (batch, m, columns), True, True, False)
     return ProductPlan(call, space, how, blocking, RowDots)

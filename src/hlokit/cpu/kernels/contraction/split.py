@@ -109,7 +109,7 @@ def widened(bounds: Sequence[Value], pairs: Value) -> list[Value]:
 
 def store_range(bounds: Sequence[Value], address: Pointer, *, has_least: bool = True) -> Value:
     """Stores a block's range; an i1: the block must be raw. `has_least`: parts can be too small, which f16's cannot."""
-    greatest, least = bounds[0].reduced("smax").cast("sext", "i32"), bounds[1].reduced("umin").zext(32)
+    greatest, least = bounds[0].reduce("smax").cast("sext", "i32"), bounds[1].reduce("umin").zext(32)
     greatest, least = (greatest + 1) >> 7, (least + 1) >> 7
     is_raw = greatest >= 255
     if has_least:

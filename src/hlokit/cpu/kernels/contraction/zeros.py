@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from hlokit.cpu.kernels.contraction import costs
-from hlokit.cpu.kernels.contraction.elements import first_lanes
 from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.contraction.space import affine, unravelled
 from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace, both, phase_function, shared_out
@@ -61,7 +60,7 @@ class _Rows:
             put(fn, self.call, [*index, loop.index], zeros, self._mask(loop.index))
         if whole < self.size:
             first = fn.index(whole)
-            tail = first_lanes(fn.index(self.size - whole), lanes)
+            tail = fn.index(self.size - whole).first_lanes(lanes)
             put(fn, self.call, [*index, first], zeros, both(self._mask(first), tail))
 
     def _mask(self, first: Index) -> Value | None:

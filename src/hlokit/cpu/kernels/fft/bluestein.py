@@ -14,6 +14,7 @@ from hlokit.cpu.kernels.fft.memory import load_splat
 from hlokit.cpu.kernels.fft.phases import CHUNK, Phases
 from hlokit.cpu.kernels.fft.stockham import convolution_size
 from hlokit.cpu.kernels.fft.twiddles import TwiddleFactors
+from hlokit.cpu.kernels.routine import up
 from hlokit.cpu.llvm import Complex, Index, type_of
 
 LONGEST = 1 << 25
@@ -33,7 +34,7 @@ class _Sequences:
 def write_bluestein(phases: Phases, axis: TransformAxis, transform: Callable[[Phases, TransformAxis], None]) -> None:
     """Adds the phases of transforms along an axis; `transform` adds those along another one."""
     n, size, w = axis.n, convolution_size(axis.n, _UNIT), phases.lanes
-    chirp, filters = phases.take(-(-n // w) * w), phases.take(size)
+    chirp, filters = phases.take(up(n, w)), phases.take(size)
     wide = phases.take(axis.outer * size * axis.inner)
     source, target, between = _Sequences(axis.source, n), _Sequences(axis.target, n), _Sequences(wide, size)
     _write_chirp(phases, n, chirp)

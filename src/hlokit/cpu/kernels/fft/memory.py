@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from hlokit.cpu.llvm import I32, POINTER, Complex, Function, Index, Pointer, Type, Value, transposed
+from hlokit.cpu.llvm import POINTER, Complex, Function, Index, Pointer, Type, Value, transposed
 
 
 def complex_array(first: Pointer, scalar: Type) -> Pointer:
@@ -91,8 +91,7 @@ class Columns:
         """An i1 for each part of a number."""
         if self.valid is None:
             return None
-        parts = I32.of(2 * self.lanes)
-        return self.valid.fn.lane_numbers(parts) < (self.valid.trunc(32) << 1).splat(parts.lanes)
+        return (self.valid << 1).first_lanes(2 * self.lanes)
 
 
 # -- rows: a pointer for each lane in memory, elements one after the other. Lanes may have the same row, and then the

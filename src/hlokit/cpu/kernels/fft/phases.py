@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hlokit.cpu.kernels.fft.axis import Place, TransformAxis
 from hlokit.cpu.kernels.fft.memory import Columns, Work, complex_array, row_pointers
 from hlokit.cpu.kernels.fft.stockham import work_size
-from hlokit.cpu.kernels.routine import PHASE, Phase, chunk_bounds, each_chunk
+from hlokit.cpu.kernels.routine import PHASE, Phase, chunk_bounds, each_chunk, up
 from hlokit.cpu.llvm import Complex, Function, Index, Loop, Module, Pointer, Type
 
 CHUNK = 1 << 13
@@ -46,7 +46,7 @@ class Phases:
     def take(self, count: int) -> Place:
         """Scratch memory for complex numbers."""
         place = Place(2, self.scratch)
-        self.scratch += -(-count * 2 * self.scalar.bytes // 64) * 64
+        self.scratch += up(count * 2 * self.scalar.bytes, 64)
         self.most = max(self.most, self.scratch)
         return place
 

@@ -14,6 +14,7 @@ from hlokit.cpu.kernels.fft.memory import Columns, Work, complex_array, load_row
 from hlokit.cpu.kernels.fft.phases import Phases, load_columns, store_columns, stored
 from hlokit.cpu.kernels.fft.stockham import factors, write_core
 from hlokit.cpu.kernels.fft.twiddles import roots, table
+from hlokit.cpu.kernels.routine import up
 from hlokit.cpu.llvm import Function, Index, Pointer, Type
 
 _LARGEST = 1 << 18
@@ -31,7 +32,7 @@ def split(vector: Type, rows: int, n: int) -> tuple[int, int] | None:
         return None
 
     def full(size: int) -> float:
-        return size / (-(-size // vector.lanes) * vector.lanes) if factors(size) is not None else 0.0
+        return size / up(size, vector.lanes) if factors(size) is not None else 0.0
 
     pairs = [(n // b, b) for b in range(2, math.isqrt(n) + 1) if n % b == 0]
     best = max(pairs, key=lambda pair: (full(pair[0]) * full(pair[1]), pair[1]), default=None)
@@ -72,7 +73,7 @@ def write_rows(phases: Phases, axis: TransformAxis, sizes: tuple[int, int]) -> N
 def _twiddles(f: Function, vector: Type, n1: int, n2: int) -> Work:
     """exp(-2 pi i k j / (n1 n2)) for k < n1 and j < n2, by vectors along j."""
     w = vector.lanes
-    values = np.ones((n1, -(-n2 // w) * w), np.complex128)
+    values = np.ones((n1, up(n2, w)), np.complex128)
     values[:, :n2] = roots(np.outer(np.arange(n1), np.arange(n2)), n1 * n2)
     vectors = values.reshape(n1, -1, w)
     parts = np.stack([vectors.real, vectors.imag], axis=2).reshape(-1, 2)

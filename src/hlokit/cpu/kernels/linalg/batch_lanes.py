@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import subroutine
-from hlokit.cpu.kernels.linalg.panels import CHUNK_WORK, Element, PanelShape, up
-from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.linalg.panels import CHUNK_WORK, Element, PanelShape
+from hlokit.cpu.kernels.routine import Phase, Routine, up
 from hlokit.cpu.llvm import I32, I64, POINTER, Function, Index, Module, Pointer, Value, transposed
 from hlokit.cpu.target import Target
 

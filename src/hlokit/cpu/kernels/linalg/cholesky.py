@@ -24,10 +24,9 @@ from hlokit.cpu.kernels.linalg.panels import (
     scaled,
     store,
     substitution,
-    up,
 )
 from hlokit.cpu.kernels.linalg.stepped import HEAD, Part, Parts, Stepped
-from hlokit.cpu.kernels.routine import KERNELS, Call, EmptyPlan, PlannedKernel, Routine, RoutinePlan
+from hlokit.cpu.kernels.routine import KERNELS, Call, EmptyPlan, PlannedKernel, Routine, RoutinePlan, up
 from hlokit.cpu.llvm import I32, I64, POINTER, Index, Module, Pointer
 from hlokit.cpu.target import Target
 from hlokit.ops.linalg import Cholesky

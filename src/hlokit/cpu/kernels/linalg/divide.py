@@ -15,9 +15,10 @@ from itertools import pairwise
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg import LAPACK
 from hlokit.cpu.kernels.linalg.panel_copy import Strides, copy
-from hlokit.cpu.kernels.linalg.panels import blocked_update, rank_update, up
+from hlokit.cpu.kernels.linalg.panels import blocked_update, rank_update
 from hlokit.cpu.kernels.linalg.stepped import Part
 from hlokit.cpu.kernels.linalg.tridiagonal import Tridiagonal, power_of_two
+from hlokit.cpu.kernels.routine import up
 from hlokit.cpu.llvm import (
     I8,
     I32,

@@ -13,10 +13,10 @@ from math import prod
 
 from hlokit.cpu.kernels.linalg import LAPACK, cholesky, eigh, lu, qr, qr_product, triangular_solve
 from hlokit.cpu.kernels.linalg.cholesky_batch import CholeskyBatch
-from hlokit.cpu.kernels.linalg.panels import Items, up
+from hlokit.cpu.kernels.linalg.panels import Items
 from hlokit.cpu.kernels.linalg.stripes import Matrix
 from hlokit.cpu.kernels.linalg.system import system_of
-from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, PlannedKernel, Routine, RoutinePlan
+from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, PlannedKernel, Routine, RoutinePlan, up
 from hlokit.cpu.llvm import (
     I8,
     I32,

@@ -36,7 +36,7 @@ def copy(module: Module, p: PanelShape, minor_size: int, s: Strides, into: bool)
     c = _Copy(p, minor_size, s, into, packed, array)
     if p.parts == 1 and abs(s.minor) == p.bytes:
         whole = minors & -p.lanes
-        inside = first_lanes(minors - whole, p) if p.vector_bytes == 64 and s.minor > 0 else None  # AVX-512
+        inside = (minors - whole).first_lanes(p.lanes) if p.vector_bytes == 64 and s.minor > 0 else None  # AVX-512
         with f.loop(0, majors) as major:
             with f.loop(0, whole, p.lanes) as minor:
                 c.row(major.index, minor.index)
@@ -60,12 +60,6 @@ def copy(module: Module, p: PanelShape, minor_size: int, s: Strides, into: bool)
             with f.loop(0, minors) as minor, f.loop(block.index, end) as major:
                 c.element(major.index, minor.index)
     return module.end(f)
-
-
-def first_lanes(count: Index, p: PanelShape) -> Value:
-    """The mask of the first `count` lanes."""
-    numbers = p.vector.like("i32")
-    return count.fn.lane_numbers(numbers) < count.trunc(32).splat(p.lanes)
 
 
 @dataclass(frozen=True)

@@ -135,10 +135,6 @@ def panels_for(dtype: DType, target: Target) -> PanelShape:
     return PanelShape(dtype, lanes, rows, vectors, vectors * lanes // rows)
 
 
-def up(size: int, multiple: int) -> int:
-    return -(-size // multiple) * multiple
-
-
 # -- elements by components
 
 

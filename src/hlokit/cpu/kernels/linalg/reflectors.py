@@ -11,9 +11,10 @@ from math import inf
 
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.panel_copy import Strides, copy
-from hlokit.cpu.kernels.linalg.panels import blocked_update, flat, multiply_subtract, rank_update, up
+from hlokit.cpu.kernels.linalg.panels import blocked_update, flat, multiply_subtract, rank_update
 from hlokit.cpu.kernels.linalg.stepped import Part
 from hlokit.cpu.kernels.linalg.stripes import Stripes
+from hlokit.cpu.kernels.routine import up
 from hlokit.cpu.llvm import I64, POINTER, Function, Index, Module, Pointer, Value, unlikely
 
 _SUMMED = 32

@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.panel_copy import Strides, copy
-from hlokit.cpu.kernels.linalg.panels import PanelShape, panels_for, up
+from hlokit.cpu.kernels.linalg.panels import PanelShape, panels_for
 from hlokit.cpu.kernels.linalg.stepped import HEAD, Part
+from hlokit.cpu.kernels.routine import up
 from hlokit.cpu.llvm import I1, POINTER, Index, LaneMask, Module, Pointer, Value, transposed
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.linalg import triangular_lanes
 from hlokit.cpu.kernels.linalg.panel_copy import copy
-from hlokit.cpu.kernels.linalg.panels import Items, PanelShape, panel_rows, panels_for, store, substitution, up
+from hlokit.cpu.kernels.linalg.panels import Items, PanelShape, panel_rows, panels_for, store, substitution
 from hlokit.cpu.kernels.linalg.system import System, scaled_reciprocal, system_of
-from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, EmptyPlan, Phase, PlannedKernel, Routine, RoutinePlan
+from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, EmptyPlan, Phase, PlannedKernel, Routine, RoutinePlan, up
 from hlokit.cpu.llvm import I1, Function, Index, Module, Pointer
 from hlokit.cpu.target import Target
 from hlokit.ops.linalg import TriangularSolve

@@ -14,11 +14,12 @@ from functools import cached_property
 
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.panel_copy import Strides, copy
-from hlokit.cpu.kernels.linalg.panels import PanelShape, flat, rank_update, up
+from hlokit.cpu.kernels.linalg.panels import PanelShape, flat, rank_update
 from hlokit.cpu.kernels.linalg.qr import reflector
 from hlokit.cpu.kernels.linalg.reflectors import Reflecting
 from hlokit.cpu.kernels.linalg.stepped import Part
 from hlokit.cpu.kernels.linalg.stripes import Rows, masked, tall_as
+from hlokit.cpu.kernels.routine import up
 from hlokit.cpu.llvm import I32, I64, POINTER, Index, Module, Pointer, Value
 
 _UNROLLED = 4

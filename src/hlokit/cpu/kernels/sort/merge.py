@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, chunk_bounds, each_chunk
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, chunk_bounds, each_chunk, up
 from hlokit.cpu.kernels.sort.lines import SortedLines, copy, lines_per_chunk, moved, part
 from hlokit.cpu.llvm import I1, I64, POINTER, Function, Index, Module, Pointer, Type, Value, While
 
@@ -255,7 +255,7 @@ class MergeSort(SortedLines):
         return operands, results, self.arrays([base + offset for offset in self._scratch_offsets(count)])
 
     def _scratch_offsets(self, count: int) -> list[int]:
-        sizes = [-(-count * e.size // 64) * 64 for e in self.elements]
+        sizes = [up(count * e.size, 64) for e in self.elements]
         return [sum(sizes[:k]) for k in range(len(sizes))]
 
     def _scratch_bytes(self, count: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, each_chunk
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, each_chunk, up
 from hlokit.cpu.kernels.sort.combined import KeyedLines
 from hlokit.cpu.kernels.sort.items import LineItems, number_bits
 from hlokit.cpu.kernels.sort.lines import lines_per_chunk, moved, part
@@ -197,7 +197,7 @@ class _QuickSort(LineItems):
 
     @property
     def _line_bytes(self) -> int:
-        return -(-(self._flags_at + 8 * self._segments) // 64) * 64
+        return up(self._flags_at + 8 * self._segments, 64)
 
     def _split_lines(self) -> Routine:
         self._write_make()

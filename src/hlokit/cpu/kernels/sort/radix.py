@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, chunk_bounds, each_chunk
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, chunk_bounds, each_chunk, up
 from hlokit.cpu.kernels.sort.combined import KeyedLines
 from hlokit.cpu.kernels.sort.lines import copy, lines_per_chunk, part
 from hlokit.cpu.llvm import I1, I8, I32, I64, Function, IfElse, Index, Module, Pointer, Type, Value, While, type_of
@@ -71,7 +71,7 @@ class RadixSort:
     @property
     def _buffer_bytes(self) -> int:
         """Bytes of a line's items."""
-        return -(-self.data.size * self._item.bytes // 64) * 64
+        return up(self.data.size * self._item.bytes, 64)
 
     def write(self) -> Routine:
         """Writes the functions; gives the phases."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, chunk_bounds
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, chunk_bounds, up
 from hlokit.cpu.kernels.sort.combined import KeyedLines
 from hlokit.cpu.kernels.sort.lines import copy, lines_per_chunk
 from hlokit.cpu.llvm import Index, Module, Pointer, Value
@@ -31,7 +31,7 @@ class RankSort:
     def write(self, module: Module) -> Routine:
         data = self.data
         per_chunk = lines_per_chunk(data.lines, data.size, _CHUNK)
-        padded = -(-data.size // self._lanes) * self._lanes
+        padded = up(data.size, self._lanes)
         with module.function(f"{self.name}_lines", PHASE) as f:
             operands, results, _ = data.table(f)
             keys, ranks = (f.local(data.key_type, padded, 64) for _ in range(2))

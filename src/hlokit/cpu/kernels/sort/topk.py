@@ -19,6 +19,7 @@ from hlokit.cpu.kernels.routine import (
     Routine,
     RoutinePlan,
     each_chunk,
+    up,
 )
 from hlokit.cpu.kernels.sort.combined import KeyedLines
 from hlokit.cpu.kernels.sort.keys import KeyMap
@@ -83,7 +84,7 @@ class _HeapSelection:
 
     @property
     def _heap_bytes(self) -> int:
-        return -(-self.count * self._item.bytes // 64) * 64
+        return up(self.count * self._item.bytes, 64)
 
     @property
     def _segments(self) -> int:

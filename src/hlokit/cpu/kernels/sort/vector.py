@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hlokit.cpu.kernels.routine import up
 from hlokit.cpu.llvm import I64, Function, IfElse, Index, Module, Pointer, Type, Value, While, type_of
 from hlokit.cpu.target import Target
 
@@ -77,7 +78,7 @@ class VectorSort:
     def _most(self) -> int:
         """Items that networks sort, in whole blocks."""
         most = self.size if self.size * self.bits <= _MERGED else _LEAST // self.bits
-        return -(-most // self._block) * self._block
+        return up(most, self._block)
 
     def write(self, module: Module) -> None:
         self._write_network(module)
@@ -327,7 +328,7 @@ class VectorSort:
 
     def inside(self, count: Index) -> Value:
         """Mask of the first `count` lanes; of all if it is greater, of none if it is less than 1."""
-        return count.fn.lane_numbers(self.items) < self._everywhere(count)
+        return count.first_lanes(self.lanes, self.bits)
 
 
 def _sorted(a: Value, b: Value) -> tuple[Value, Value]:
