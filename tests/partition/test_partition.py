@@ -135,6 +135,62 @@ def test_sizes_that_do_not_divide() -> None:
     assert [str(s) for s in found.out_shardings] == [f"{MESH}, [{{'b'}}]", f"{MESH}, [{{'b'}}, {{'a'}}]"]
 
 
+FIRST = """first { a = f32[] parameter(0) i = s32[] parameter(1) b = f32[] parameter(2) j = s32[] parameter(3)
+  greater = pred[] compare(a, b), direction=GT
+  unordered = pred[] compare(a, a), direction=NE
+  takes = pred[] or(greater, unordered)
+  equal = pred[] compare(a, b), direction=EQ
+  before = pred[] compare(i, j), direction=LT
+  tie = pred[] and(equal, before)
+  index = pred[] or(takes, tie)
+  v = f32[] select(takes, a, b)
+  k = s32[] select(index, i, j)
+  ROOT r = (f32[], s32[]) tuple(v, k) }
+"""
+
+
+@pytest.mark.parametrize(
+    ("sharding", "start", "expected"),
+    [
+        ("{'a'}, {}", "-inf", []),
+        ("{}, {'b'}", "-inf", ["all-gather"] * 2),
+        ("{'a'}, {'b'}", "-inf", ["all-gather"] * 2),
+        ("{}, {'a','b'}", "-inf", ["all-gather"] * 2),  # 10 elements are not 4 equal parts: operands are whole
+    ],
+)
+def test_choices(sharding: str, start: str, expected: list[str]) -> None:
+    """Devices choose among their elements, then among what all have chosen; of equal elements the first."""
+    text = f"""HloModule m
+{FIRST}
+ENTRY e {{
+  x = f32[8,10] parameter(0), sharding={{MESH, [{sharding}]}}
+  i = s32[8,10] iota(), iota_dimension=1
+  low = f32[] constant({start})
+  zero = s32[] constant(0)
+  ROOT r = (f32[8], s32[8]) reduce(x, i, low, zero), dimensions={{1}}, to_apply=first
+}}"""
+    found = parted(text)
+    assert kinds(found) == expected
+    chosen = [reason for reason in found.reasons if "has chosen among its elements" in reason.because]
+    assert bool(chosen) == ("{'b'}" in sharding)
+
+
+def test_folds_that_do_not_choose() -> None:
+    """A fold of two arrays that computes new numbers is not divided."""
+    text = f"""HloModule m
+{FIRST}
+ENTRY e {{
+  x = f32[8,12] parameter(0), sharding={{MESH, [{{}}, {{'b'}}]}}
+  i = s32[8,12] iota(), iota_dimension=1
+  low = f32[] constant(-inf)
+  zero = s32[] constant(3)
+  ROOT r = (f32[8], s32[8]) reduce(x, i, low, zero), dimensions={{1}}, to_apply=first
+}}"""
+    assert "has chosen" in parted(text).reasons[0].because
+    found = parted(text.replace("select(takes, a, b)", "add(a, b)"))
+    assert "which reduce needs whole" in found.reasons[0].because
+
+
 def test_whole_values() -> None:
     """PART-5: what has no form on parts is gathered, and said by name."""
     text = """HloModule m

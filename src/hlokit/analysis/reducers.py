@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy as np
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.op import Op
-from hlokit.ops.structure import Constant, Parameter
+from hlokit.hlo.values import Array
+from hlokit.ops.structure import Constant, Parameter, Tuple
 from hlokit.types import dtype as dtypes
 
 
@@ -64,6 +66,46 @@ def is_semigroup(function: Computation, neutral: Any) -> bool:
 _TRIED = 64
 
 
+def is_choice(function: Computation, starts: Sequence[Any]) -> bool:
+    """Whether a reducer of several arrays is found to choose among its arguments in any grouping, and to start from
+    `starts` as often as one likes, by trying it: an argmax is one, with the lowest number and the first index.
+
+    It proves nothing: only for folds whose order the language leaves free (REDUCE-9).
+    """
+    root = function.root
+    if not isinstance(root.op, Tuple) or not all(_chooses(i) for i in function.instructions if i is not root):
+        return False
+    types = [operand.shape.dtype.numpy for operand in root.operands]
+    random, tries = np.random.default_rng(0), 4 * _TRIED
+
+    def drawn() -> list[Array]:
+        return [random.choice(_SAMPLES if np.dtype(t).kind in "fV" else _SAMPLES[:5], tries).astype(t) for t in types]
+
+    def chosen(x: Sequence[Array], y: Sequence[Array]) -> list[Array]:
+        values = _values(function, (*x, *y))
+        return [np.ascontiguousarray(np.broadcast_to(values[o], tries)) for o in root.operands]
+
+    a, b, c = drawn(), drawn(), drawn()
+    e = [np.full(tries, start, t) for start, t in zip(starts, types, strict=True)]
+    with np.errstate(all="ignore"):
+        first = chosen(e, a)
+        pairs = [(chosen(chosen(a, b), c), chosen(a, chosen(b, c)))]
+        pairs += [(chosen(e, e), e), (chosen(first, e), first), (chosen(e, first), first)]
+    return all(x.tobytes() == y.tobytes() for one, other in pairs for x, y in zip(one, other, strict=True))
+
+
+_SAMPLES = np.array([0, 1, 2, 3, 4, -1.5, np.inf, np.nan])
+"""Few enough for equal ones; the first five are of every type."""
+
+
+def _chooses(instruction: Instruction) -> bool:
+    """Whether it computes no number: it compares, or takes one of its operands."""
+    known = ("compare", "select", "and", "or", "not", "xor", "minimum", "maximum")
+    return instruction.shape.is_scalar and (
+        instruction.opcode in known or isinstance(instruction.op, (Parameter, Constant))
+    )
+
+
 def _is_elementwise(instruction: Instruction) -> bool:
     """Whether it is an elementwise op of scalars that calls no computation."""
     plain = instruction.op.elementwise or isinstance(instruction.op, (Parameter, Constant))
@@ -72,8 +114,13 @@ def _is_elementwise(instruction: Instruction) -> bool:
 
 def _applied(function: Computation, x: Any, y: Any) -> Any:
     """The function's values for arrays of its arguments."""
-    values: dict[Instruction, Any] = dict(zip(function.parameters, (x, y), strict=True))
+    return np.broadcast_to(_values(function, (x, y))[function.root], x.shape)
+
+
+def _values(function: Computation, arguments: Sequence[Any]) -> dict[Instruction, Any]:
+    """The values of all instructions for arrays of its arguments; of a tuple, its elements'."""
+    values: dict[Instruction, Any] = dict(zip(function.parameters, arguments, strict=True))
     for instruction in function.post_order():
-        if instruction not in values:
+        if instruction not in values and not instruction.shape.is_tuple:
             values[instruction] = instruction.op.reference(*(values[o] for o in instruction.operands))
-    return np.broadcast_to(values[function.root], x.shape)
+    return values

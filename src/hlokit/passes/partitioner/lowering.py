@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hlokit.analysis.factors import Relation, Start, relation, relation_of
-from hlokit.analysis.reducers import neutral_value, single_op
+from hlokit.analysis.reducers import is_choice, neutral_value, single_op
 from hlokit.builder import constants, control, elementwise, indexing, movement
 from hlokit.builder.core import Builder, XlaOp
 from hlokit.errors import ShapeError, UnsupportedError
@@ -20,6 +20,7 @@ from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.op import OPS, Op, infer_shape
 from hlokit.ops.control_flow import Call, Conditional, While
 from hlokit.ops.movement import Concatenate
+from hlokit.ops.reduction import Reduce
 from hlokit.ops.structure import Constant, GetTupleElement, OptBarrier, Parameter, Tuple
 from hlokit.passes.partitioner.emission import Emission, addition
 from hlokit.passes.partitioner.halos import (
@@ -391,6 +392,7 @@ class _Related:
         self.results = list(instruction.shape.leaves())
         self.wanted = lowering.wanted(instruction)
         self.fold = self._fold()
+        self.chosen = self._chosen()
         self.terms, self.linear = self._terms()
         self.shifted = self._shifted()
         self.starts = {s.factor: s for s in relation.starts if self._has_ranges(s)}
@@ -545,7 +547,7 @@ class _Related:
         if number in self.starts:
             return folds or factor.kind == "same"
         if factor.kind == "folded":
-            return folds and self.fold is not None
+            return folds and (self.fold is not None or number == self.chosen)
         if factor.kind == "shifted":
             return number in self.shifted
         in_all = all(any(number in factors for factors in dimensions) for dimensions in self.relation.results)
@@ -572,6 +574,10 @@ class _Related:
             target = self._kept(made, wanted)
             missing = len(wanted.unreduced) > len(target.unreduced)
             seconds += self.planner.seconds(shape.dimensions, _itemsize(shape), made, target) + _NO_TERMS * missing
+        if parts.get(self.chosen):
+            for shape, dimensions in zip(self.results, self.relation.results, strict=True):
+                each, rows = self._rows(self._placement(dimensions, parts), shape, parts[self.chosen])
+                seconds += self.planner.seconds(rows, _itemsize(shape), each, each.with_dimension(0, ()))
         for number in self._divided_shifts(parts):
             for operand, e, _, way in self._reaches(number, parts[number]) or ():
                 leaf = self.leaves[operand]
@@ -586,6 +592,8 @@ class _Related:
         for number in self._divided_shifts(parts):
             if self._reaches(number, parts[number]) is None:
                 return number
+        if self.chosen in parts and self.relation.factors[self.chosen].size % self.grid.count(parts[self.chosen]):
+            return self.chosen
         arrays = [(leaf.sizes, d) for leaf, d in zip(self.leaves, self.relation.operands, strict=True)]
         arrays += [(shape.dimensions, d) for shape, d in zip(self.results, self.relation.results, strict=True)]
         for number, along in parts.items():
@@ -612,7 +620,12 @@ class _Related:
 
     def _unreduced(self, parts: dict[int, Parts]) -> Parts:
         """The parts whose devices have terms of the results: of what is folded, and of what only one of them finds."""
-        terms = (parts.get(i, ()) for i, f in enumerate(self.relation.factors) if f.kind in ("folded", "looked up"))
+        kinds = ("folded", "looked up")
+        terms = (
+            parts.get(i, ())
+            for i, f in enumerate(self.relation.factors)
+            if f.kind in kinds and i != self.chosen
+        )
         return tuple(part for mine in terms for part in mine)
 
     def _folded(self, parts: dict[int, Parts]) -> Parts:
@@ -716,6 +729,35 @@ class _Related:
             return None
         return (combiner, neutral, by)
 
+    def _chosen(self) -> int:
+        """The folded factor of a fold of several arrays that chooses among their elements, as argmax does: devices
+        choose among theirs, and then all among what each has chosen. -1 for others, and if several are folded: the
+        first of equal elements would be another."""
+        op, folded = self.instruction.op, [i for i, f in enumerate(self.relation.factors) if f.kind == "folded"]
+        if not isinstance(op, Reduce) or len(self.results) < 2 or len(folded) != 1:
+            return -1
+        starts = [o.op.literal.value for o in self.instruction.operands if isinstance(o.op, Constant)]
+        starts = starts[-len(self.results) :]
+        is_constant = all(isinstance(o.op, Constant) for o in self.instruction.operands[len(self.results) :])
+        return folded[0] if is_constant and is_choice(self.instruction.called[0], starts) else -1
+
+    def _rows(self, placement: Placement, shape: Shape, along: Parts) -> tuple[Placement, tuple[int, ...]]:
+        """Where what each device has chosen is a row of an array, and that array's sizes."""
+        return Placement((along, *placement.dimensions)), (self.grid.count(along), *shape.dimensions)
+
+    def _chosen_of_all(self, made: XlaOp, along: Parts, results: Sequence[Placement], starts: list[XlaOp]) -> XlaOp:
+        """The choice among what the devices along the folded dimension have chosen, in their order."""
+        lowering, rows = self.lowering, list[XlaOp]()
+        axes = ", ".join(map(str, self.grid.axes_of(along)))
+        because = f"the dimension that it folds is divided along {axes}: each device has chosen among its elements"
+        for number, (shape, placement) in enumerate(zip(self.results, results, strict=True)):
+            each, sizes = self._rows(placement, shape, along)
+            part = control.get_tuple_element(made, number)
+            row = Leaf(movement.reshape(part, (1, *part.shape.dimensions)), sizes, each)
+            whole = each.with_dimension(0, ())
+            rows.append(lowering.resharded(self.instruction, row, whole, f"result {number}", because).part)
+        return lowering.builder.emit(Reduce((0,)), [*rows, *starts], self.instruction.called)
+
     # -- writing it
 
     def _local_op(
@@ -791,6 +833,9 @@ class _Related:
         else:
             shape = None if instruction.shape.is_tuple else local[0]
             made = lowering.builder.emit(op, parts, instruction.called, shape=shape)
+        if choice.parts.get(self.chosen):
+            starts = parts[len(self.results) :]
+            made = self._chosen_of_all(made, choice.parts[self.chosen], results, starts)
         if self._is_iota and choice.parts:
             made = self._numbered(made, results[0])
         value = lowering.taken_apart(made, instruction.shape, [Placement(p.dimensions, unreduced) for p in results])
@@ -856,6 +901,8 @@ class _Related:
                 if not self._may_divide(i, folds=True):
                     kind = "numbered" if factor.kind == "same" else factor.kind
                     return f"{axes} divides dimension {d} of operand {number}, which {opcode} needs whole ({kind})"
+                if i == self.chosen and factor.size % self.grid.count(along):
+                    return f"{axes} does not divide dimension {d} of operand {number} into equal parts"
                 if parts.get(i, ()) != along:
                     others = [j for j, p in parts.items() if set(p) & set(along) and j != i]
                     if others:
