@@ -413,6 +413,21 @@ class World:
         self._expect("welcome", message)
 
 
+def position() -> tuple[int, int]:
+    """(rank, size) of this process among those that were started together."""
+    return MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+
+
+def among(ranks: Sequence[int]) -> World:
+    """The world of these of all ranks, which all of them make together: the first is its rank 0."""
+    everyone = MPI.COMM_WORLD.Get_group()
+    chosen = everyone.Incl(list(ranks))
+    comm = MPI.COMM_WORLD.Create_group(chosen)
+    chosen.Free()
+    everyone.Free()
+    return World(comm)
+
+
 def _addresses() -> list[str]:
     """Where other machines may reach this one."""
     found = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.tracebacks import public
@@ -83,10 +83,32 @@ def register(name: str = "hlokit") -> None:
     xla_bridge._nonexperimental_plugins.add(name)  # pyright: ignore  # else a warning at every start
     priority = 0 if name == "cpu" else 400  # JAX's own numbers, for its CPU client and for plugins
     xla_bridge.register_plugin(  # pyright: ignore
-        name, priority=priority, c_api=capsule(), options=_options, make_topology=partial(_no_topology, name)
+        name, priority=priority, c_api=capsule(), factory=partial(_client, name),
+        make_topology=partial(_no_topology, name),
     )
     _use_compilation_cache(name)
     install(name)
+
+
+def _client(name: str) -> Any:
+    """A client, for all processes if `jax.distributed` has several.
+
+    Not by make_pjrt_c_api_client, which would give jaxlib the connection to the other processes: that starts a thread
+    that watches them, and warns at every exit.
+    """
+    from jax._src import distributed, xla_bridge  # pyright: ignore
+    from jaxlib import xla_client  # pyright: ignore
+
+    from hlokit.interop.jax.store import CoordinatorStore
+    from hlokit.interop.pjrt import client
+
+    jaxlib, state = cast(Any, xla_client), cast(Any, distributed.global_state)
+    if state.client is not None:
+        client.share(state.process_id, state.num_processes, CoordinatorStore(state.client))
+    if not jaxlib.pjrt_plugin_initialized(name):
+        jaxlib.initialize_pjrt_plugin(name)
+    given: Any = xla_bridge._options_from_jax_configs(name)  # pyright: ignore
+    return jaxlib.make_c_api_client(name, {**_options(), **given}, None)
 
 
 def _options() -> dict[str, Any]:

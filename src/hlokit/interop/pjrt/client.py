@@ -1,6 +1,7 @@
-"""The client, its devices and memories. Devices are threads of this process.
+"""The client, its devices and memories. Devices are threads of this process, or of others that run programs with it.
 
-How many there are, the client's create option `num_devices` says, else HLOKIT_NUM_DEVICES, else there is one.
+How many a process has, the client's create option `num_devices` says, else HLOKIT_NUM_DEVICES, else there is one. They
+are numbered process by process.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.interop.pjrt.buffers import DEVICE, MEMORY
 from hlokit.interop.pjrt.memory import FOREVER, constant, read_named, read_words
 from hlokit.interop.pjrt.native import native
+from hlokit.interop.pjrt.processes import Job, Store, Topology, joined
 from hlokit.interop.pjrt.table import function
 
 KINDS = ("device", "pinned_host", "unpinned_host")
@@ -64,9 +66,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Device:
-    """`address`: of a PJRT_Device, which is its description too."""
+    """`address`: of a PJRT_Device, which is its description too. `process`: which has it; `local`: its number there."""
 
     number: int
+    process: int
+    local: int
     address: int
     memories: tuple[Memory, ...]
 
@@ -81,15 +85,50 @@ def platform_version() -> str:
     return f"hlokit {__version__}"
 
 
-_count: int | None = None
-"""The number of devices of the newest client; None: there is none yet."""
+_topology: Topology | None = None
+"""Of the newest client; None: there is none yet."""
+_job: Job | None = None
+"""The processes of the newest client, if there are several."""
+_others: tuple[int, int, Store] | None = None
+"""For the next client: this process's number, how many there are, and their key-value store."""
+_generation = 0
+"""How many clients were made for several processes."""
 _by_address: dict[int, Device] = {}
 _memories: dict[int, tuple[Device, Memory]] = {}
 
 
+def topology() -> Topology:
+    """Who has which devices."""
+    return _topology or Topology(0, (_environments_count(),))
+
+
+def job() -> Job:
+    """The processes that run programs together."""
+    if _job is None:
+        raise AssertionError("one process")
+    return _job
+
+
+def share(process: int, count: int, store: Store) -> None:
+    """The next client is one of `count` processes, with the number `process`: each makes one."""
+    global _others
+    _others = (process, count, store) if count > 1 else None
+
+
 def devices() -> tuple[Device, ...]:
-    """The client's devices; those of an earlier client are the same."""
-    return tuple(map(_device, range(_environments_count() if _count is None else _count)))
+    """The client's devices, in all processes; those of an earlier client are the same."""
+    found = topology()
+    return tuple(_device(number, *found.home(number)) for number in range(found.device_count))
+
+
+def local_devices() -> tuple[Device, ...]:
+    """The devices of this process."""
+    return tuple(device for device in devices() if is_local(device))
+
+
+def is_local(device: Device) -> bool:
+    """Whether this process has the device."""
+    return device.process == topology().process
 
 
 def _environments_count() -> int:
@@ -109,7 +148,7 @@ def device_at(address: int) -> Device:
 
 
 @cache
-def _device(number: int) -> Device:
+def _device(number: int, process: int, local: int) -> Device:
     address = FOREVER.words([0] * (DEVICE.bytes // 8))
     memories: list[Memory] = []
     for place, kind in enumerate(KINDS):
@@ -120,7 +159,7 @@ def _device(number: int) -> Device:
         at = FOREVER.words([fields.get(field, 0) for field in MEMORY.fields])
         memories.append(Memory(fields["number"], kind, at))
     write_words(address, [number, memories[0].address])
-    device = _by_address[address] = Device(number, address, tuple(memories))
+    device = _by_address[address] = Device(number, process, local, address, tuple(memories))
     _memories.update((memory.address, (device, memory)) for memory in memories)
     return device
 
@@ -132,9 +171,8 @@ def write_words(address: int, values: list[int]) -> None:
     (ctypes.c_uint64 * len(values)).from_address(address)[:] = values
 
 
-@cache
-def _handles(count: int) -> int:
-    return FOREVER.words([device.address for device in devices()[:count]])
+def _handles(found: tuple[Device, ...]) -> int:
+    return FOREVER.fixed_words([device.address for device in found])
 
 
 @cache
@@ -188,10 +226,16 @@ def _forked(*args: Any, **kwargs: Any) -> Any:
 @function("Client_Create")
 def _create(a: Any) -> None:
     _mind_forks()
-    global _count
+    global _topology, _job, _generation
     options = read_named(a.create_options, a.num_options)
     given = options.get("num_devices")
-    _count = _environments_count() if given is None else _checked_count(int(given), f"num_devices={given}")
+    count = _environments_count() if given is None else _checked_count(int(given), f"num_devices={given}")
+    _topology, _job = Topology(0, (count,)), None
+    if _others is not None:
+        process, processes, store = _others
+        _generation += 1
+        _job = joined(process, processes, count, store, _generation - 1)
+        _topology = _job.topology
     devices()
     a.client = _handle()
 
@@ -208,17 +252,17 @@ def _platform_version(a: Any) -> None:
 
 @function("Client_ProcessIndex")
 def _process_index(a: Any) -> None:
-    a.process_index = 0
+    a.process_index = topology().process
 
 
 @function("Client_Devices")
 def _devices(a: Any) -> None:
-    a.devices, a.num_devices = _handles(len(devices())), len(devices())
+    a.devices, a.num_devices = _handles(devices()), len(devices())
 
 
 @function("Client_AddressableDevices")
 def _addressable_devices(a: Any) -> None:
-    a.addressable_devices, a.num_addressable_devices = _handles(len(devices())), len(devices())
+    a.addressable_devices, a.num_addressable_devices = _handles(local_devices()), len(local_devices())
 
 
 @function("Client_LookupDevice")
@@ -228,7 +272,10 @@ def _lookup(a: Any) -> None:
 
 @function("Client_LookupAddressableDevice")
 def _lookup_addressable(a: Any) -> None:
-    a.addressable_device = _numbered(a.local_hardware_id)
+    found = local_devices()
+    if not 0 <= a.local_hardware_id < len(found):
+        raise ArgumentError(f"there is no device {a.local_hardware_id} of this process: there are {len(found)}")
+    a.addressable_device = found[a.local_hardware_id].address
 
 
 def _numbered(number: int) -> int:
@@ -239,22 +286,19 @@ def _numbered(number: int) -> int:
 
 @function("Client_AddressableMemories")
 def _addressable_memories(a: Any) -> None:
-    a.addressable_memories, a.num_addressable_memories = _memory_handles(len(devices())), len(devices()) * len(KINDS)
-
-
-@cache
-def _memory_handles(count: int) -> int:
-    return FOREVER.words([memory.address for device in devices()[:count] for memory in device.memories])
+    found = [memory.address for device in local_devices() for memory in device.memories]
+    a.addressable_memories, a.num_addressable_memories = FOREVER.fixed_words(found), len(found)
 
 
 @function("Client_DefaultDeviceAssignment")
 def _default_assignment(a: Any) -> None:
     import ctypes
 
+    """Of devices of this process, if it has enough."""
     count = a.num_replicas * a.num_partitions
     if count > min(len(devices()), a.default_assignment_size):
         raise ArgumentError(f"{a.num_replicas} replicas of {a.num_partitions} partitions: {len(devices())} devices")
-    (ctypes.c_int32 * count).from_address(a.default_assignment)[:] = list(range(count))
+    (ctypes.c_int32 * count).from_address(a.default_assignment)[:] = [d.number for d in (devices() if count > len(local_devices()) else local_devices())[:count]]
 
 
 @function("Client_TopologyDescription")
@@ -284,7 +328,7 @@ def _topology_version(a: Any) -> None:
 
 @function("TopologyDescription_GetDeviceDescriptions")
 def _topology_devices(a: Any) -> None:
-    a.descriptions, a.num_descriptions = _handles(len(devices())), len(devices())
+    a.descriptions, a.num_descriptions = _handles(devices()), len(devices())
 
 
 @function("TopologyDescription_Attributes")
@@ -296,12 +340,12 @@ def _topology_attributes(a: Any) -> None:
 def _topology_fingerprint(a: Any) -> None:
     import zlib
 
-    a.fingerprint = zlib.crc32(f"{platform_version()} {len(devices())}".encode())
+    a.fingerprint = zlib.crc32(f"{platform_version()} {topology().counts}".encode())
 
 
 @function("TopologyDescription_Serialize")
 def _topology_serialize(a: Any) -> None:
-    a.serialized_bytes, a.serialized_bytes_size = constant(f"{platform_version()} {len(devices())}")
+    a.serialized_bytes, a.serialized_bytes_size = constant(f"{platform_version()} {topology().counts}")
     a.serialized_topology, a.serialized_topology_deleter = _handle(), no_deleter()
 
 
@@ -322,7 +366,7 @@ def _id(a: Any) -> None:
 
 @function("DeviceDescription_ProcessIndex")
 def _device_process(a: Any) -> None:
-    a.process_index = 0
+    a.process_index = device_at(a.device_description).process
 
 
 @function("DeviceDescription_Attributes")
@@ -352,12 +396,13 @@ def _description(a: Any) -> None:
 
 @function("Device_IsAddressable")
 def _is_addressable(a: Any) -> None:
-    a.is_addressable = 1
+    a.is_addressable = int(is_local(device_at(a.device)))
 
 
 @function("Device_LocalHardwareId")
 def _local_id(a: Any) -> None:
-    a.local_hardware_id = _words(a.device)[0]
+    device = device_at(a.device)
+    a.local_hardware_id = device.local if is_local(device) else -1
 
 
 @function("Device_AddressableMemories")

@@ -49,7 +49,7 @@ def _execute(a: Any) -> None:
     options = _options.from_address(a.options)
     kept = read_words(options.non_donatable_input_indices, options.num_non_donatable_input_indices)
     lists = [read_words(read_word(a.argument_lists + 8 * i), a.num_args) for i in range(a.num_devices)]
-    places = [device_at(a.execute_device)] if a.execute_device else list(program.devices)
+    places = [device_at(a.execute_device)] if a.execute_device else program.local_devices
     if len(lists) != len(places):
         raise ArgumentError(f"{program.name}: arguments for {len(lists)} devices, expected {len(places)}")
     made = execute(loaded, lists, kept, places)
@@ -73,15 +73,15 @@ def _stopped(address: int) -> None:
 def _devices(a: Any) -> None:
     loaded = loaded_at(a.executable)
     program = loaded.program
-    a.addressable_devices = loaded.kept.fixed_words([device.address for device in program.devices])
-    a.num_addressable_devices = len(program.devices)
+    a.addressable_devices = loaded.kept.fixed_words([device.address for device in program.local_devices])
+    a.num_addressable_devices = len(program.own)
 
 
 @function("LoadedExecutable_AddressableDeviceLogicalIds")
 def _logical_ids(a: Any) -> None:
     loaded = loaded_at(a.executable)
     program = loaded.program
-    pairs = [divmod(n, program.options.partitions) for n in range(program.options.count)]
+    pairs = [divmod(n, program.options.partitions) for n in program.own]
     a.addressable_device_logical_ids = loaded.kept.integers([part for pair in pairs for part in pair])
     a.num_addressable_device_logical_ids = len(pairs)
 

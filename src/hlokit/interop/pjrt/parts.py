@@ -17,6 +17,7 @@ from hlokit.cpu.target import available_threads
 from hlokit.errors import ArgumentError, HlokitError
 from hlokit.files.reading import module_of_bytes
 from hlokit.hlo.module import HloModule
+from hlokit.interop.pjrt.client import job
 from hlokit.interop.pjrt.programs import Program
 from hlokit.interop.pjrt.running import Runner, callable_of
 from hlokit.passes.partitioner import Partitioned, partition
@@ -51,6 +52,9 @@ class InParts(Runner):
         self.executable = getattr(self._call, "executable", None)
 
     def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
+        if self.program.is_spread:
+            world = job().among(tuple(d.process for d in self.program.devices))
+            return [self._listed(self._call(*arguments[0], world=world))]
         return [self._listed(result) for result in self._call(*arguments)]
 
     def shardings(self) -> tuple[Sequence[Sharding | None], Sequence[Sharding | None]]:

@@ -13,7 +13,7 @@ from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.interop.jax.callbacks import calls, has_calls, inspections
 from hlokit.interop.pjrt.arrays import nbytes
-from hlokit.interop.pjrt.client import KINDS, Device, devices
+from hlokit.interop.pjrt.client import KINDS, Device, devices, is_local
 from hlokit.interop.pjrt.options import Options, parse
 from hlokit.ops.custom import DEVICES, TYPED_FFI, CustomCall
 from hlokit.stablehlo.lowering import MEMORY_KINDS, OTHER_LAYOUT
@@ -27,6 +27,7 @@ WITH_CALLBACKS = "a program that calls Python functions is not serialized"
 class Program:
     """A program and where it is to run. `may_call`: Python functions, else UnsupportedError.
 
+    devices               those that run it, replica by replica; `own`: the numbers in this list of this process's
     parameters, results   shapes of what buffers hold; the results are those of a tuple, or the one result
     donated               numbers of parameters whose buffers it may overwrite
     callbacks             Python functions that it calls, `inspections` among them: those that ask for the sharding of
@@ -46,7 +47,8 @@ class Program:
         self.callbacks = [*calls(self.module), *(callback for _, callback in self.inspections)]
         if self.options.assignment != tuple(range(self.options.count)) and _has_handlers(self.module):
             self.module.frontend_attributes[DEVICES] = ",".join(map(str, self.options.assignment))
-        self.devices: tuple[Device, ...] = tuple(devices()[n] for n in self.options.assignment)
+        self.devices: tuple[Device, ...] = tuple(map(devices().__getitem__, self.options.assignment))
+        self.own = [number for number, device in enumerate(self.devices) if is_local(device)]
         entry = self.module.entry
         self.parameters: list[Shape] = [_carried(p.shape) for p in entry.parameters]
         root = entry.root.shape
@@ -68,6 +70,16 @@ class Program:
                 left[size] -= 1
                 found.add(number)
         return found
+
+    @property
+    def local_devices(self) -> list[Device]:
+        """Its devices in this process."""
+        return [self.devices[number] for number in self.own]
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether other processes run it, too."""
+        return len(self.own) < len(self.devices)
 
     @cached_property
     def name(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.errors import ArgumentError
+from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.interop.pjrt.parts import REASON, InParts, divided, mode, pays
@@ -147,7 +147,9 @@ def on_devices(program: Program) -> Runner:
     given = [_sharding(p) for p in module.entry.parameters]
     made = [_usable(s, shape) for s, shape in zip(_results(module), program.results, strict=True)]
     parts = divided(program, made, not alone)
-    if parts.found is not None and (mode() == "parts" or pays(program, parts.found, not alone)):
+    if parts.found is None and program.is_spread:
+        raise UnsupportedError(f"{module.name}: several processes run it, each its own parts: {parts.why}")
+    if parts.found is not None and (program.is_spread or mode() == "parts" or pays(program, parts.found, not alone)):
         return InParts(program, parts.found, given, made)
     counts = (1, 1) if alone else (options.replicas, options.partitions)
     runner = OnDevices(program, callable_of(module, *counts, threads=options.threads), terms, alone)
