@@ -18,7 +18,7 @@ from hlokit.stack import with_stack
 from hlokit.tracebacks import public
 
 if TYPE_CHECKING:
-    from hlokit.devices.mpi.world import World
+    from hlokit.devices.mpi.world import Placement, World
 
 
 @public
@@ -38,7 +38,7 @@ def evaluate(
     partitions: int | None = None,
     from_host: Any = None,
     to_host: Any = None,
-    world: World | None = None,
+    world: World | Placement | None = None,
 ) -> Any:
     """Runs the entry computation of a module in the interpreter and returns its result.
 
@@ -72,7 +72,8 @@ def evaluate(
     to_host : dict, optional
         What host transfers append their values to, by channel.
     world : World, optional
-        Of `mpi_world`: this process is one of the devices, and arguments and result are its own.
+        Of `mpi_world`: this process has one of the devices, and arguments and result are its own; or equally many as
+        each other, and these are lists.
 
     Returns
     -------

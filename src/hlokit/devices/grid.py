@@ -245,6 +245,11 @@ class _Worker(threading.Thread):
                 busy.release()
 
 
+def begun(name: str, work: Callable[[], object]) -> threading.Lock:
+    """A thread of this name does the work, which must not raise; the lock is held until that is done."""
+    return _Worker.begun(name, work)[1]
+
+
 def is_device(thread: threading.Thread) -> bool:
     """Whether it is a thread that runs a device's program, or waits for one."""
     return isinstance(thread, _Worker)

@@ -24,7 +24,7 @@ from hlokit.stack import with_stack
 from hlokit.tracebacks import public
 
 if TYPE_CHECKING:
-    from hlokit.devices.mpi.world import World
+    from hlokit.devices.mpi.world import Placement, World
 
 
 @public
@@ -105,8 +105,10 @@ def evaluate_mpmd(
     for module in dict.fromkeys(modules):
         refuse(module, memory.most() if memory_limit is None else memory_limit, replicas, partitions)
     if world is not None:
+        placement, is_one = placed_on(world, (replicas, partitions), modules[0].name)
+        own = [programs[device][1] for device in placement.own]
         return run_rank(
-            world, modules, programs[min(world.rank, len(programs) - 1)][1], (replicas, partitions), infeed=infeed,
+            world, modules, own[0] if is_one else own, (replicas, partitions), infeed=infeed,
             outfeed=outfeed, seed=seed, before=before, after=after, return_outfeed=return_outfeed,
             from_host=from_host, to_host=to_host,
         )  # fmt: skip
@@ -192,12 +194,12 @@ def run_grid(
 
 
 def run_rank(
-    world: World,
+    world: World | Placement,
     modules: Sequence[HloModule],
     args: Sequence[Any],
     counts: tuple[int, int],
     *,
-    infeed: Iterable[Any] = (),
+    infeed: Any = (),
     outfeed: Any = None,
     seed: int = 0,
     before: StepHook | None = None,
@@ -211,40 +213,67 @@ def run_rank(
     name: str | None = None,
     halt: Halt | None = None,
 ) -> Any:
-    """As `run_grid`, for the one device that this process is; all but `modules` is this device's alone.
+    """As `run_grid`, for the devices of this process; all but `modules` is these devices' alone.
+
+    In a world each rank has as many devices, one after the other. If it has one, what is given and returned is this
+    device's, else there are lists; so there are for a Placement.
 
     communicating   what `machine` may evaluate of instructions that communicate; by default all of the modules
     name            of the program; by default `fingerprint` gives it
     """
     places = Place.grid(*counts)
-    if len(places) != world.size:
-        devices = f"{counts[0]} replica(s) of {counts[1]} partition(s)"
-        raise ArgumentError(f"{modules[0].name}: {devices} on {world.size} MPI process(es) [EXEC-2]")
+    placement, is_one = placed_on(world, counts, modules[0].name)
+    own = placement.own
     if machine is None:
         from hlokit.analysis.rendezvous import refuse_deadlock
 
         refuse_deadlock(modules, counts)
-    routes = routes or routes_of(modules, places)
-    place, module = places[world.rank], modules[world.rank]
+    all_routes = routes or routes_of(modules, places)
     if communicating is None:
         communicating = [i for m in dict.fromkeys(modules) for c in m.all_computations for i in c.instructions]
+    given = {"infeed": infeed, "outfeed": outfeed, "from_host": from_host, "to_host": to_host}
+    if not is_one:
+        _check_lists(modules[0].name, own, args=args, **given)
 
-    def body() -> Any:
-        values = _arguments(place, module, args)
+    def body(number: int, device: int) -> Any:
+        mine = given if is_one else {what: values[number] if values else values for what, values in given.items()}
+        values = _arguments(places[device], modules[device], args if is_one else args[number])
         process = Process(
-            infeed=infeed, outfeed=outfeed, seed=seed, before=before, after=after, place=place, transport=world,
-            routes=routes[place.device], from_host=from_host, to_host=to_host,
+            seed=seed, before=before, after=after, place=places[device], transport=placement.world,
+            routes=all_routes[device], **mine,
         )  # fmt: skip
         taken = array_ids(values)
         if machine is not None:
             result = machine(process, values)
         else:
-            result = result_of(valid_part(run_entry(process, module, values)), taken)
-        if not return_outfeed:
-            return result
+            result = result_of(valid_part(run_entry(process, modules[device], values)), taken)
         return result, process.outfeed
 
-    return world.run([str(p) for p in places], name or fingerprint(modules, counts), communicating, body, halt)
+    results = placement.world.run(
+        [str(p) for p in places], placement.homes, name or fingerprint(modules, counts), communicating,
+        {device: partial(body, number, device) for number, device in enumerate(own)}, halt, modules[0].name,
+    )  # fmt: skip
+    if is_one:
+        return results[0] if return_outfeed else results[0][0]
+    made, outfed = [result for result, _ in results], [outfed for _, outfed in results]
+    return (made, outfed) if return_outfeed else made
+
+
+def placed_on(world: World | Placement, counts: tuple[int, int], name: str) -> tuple[Placement, bool]:
+    """Who has which device, and whether each rank has one, by itself and not in a list.
+
+    ArgumentError: the ranks cannot have equally many.
+    """
+    from hlokit.devices.mpi.world import Placement
+
+    if isinstance(world, Placement):
+        return world, False
+    count = counts[0] * counts[1]
+    each, rest = divmod(count, world.size)
+    if rest or not each:
+        devices = f"{counts[0]} replica(s) of {counts[1]} partition(s)"
+        raise ArgumentError(f"{name}: {devices} on {world.size} MPI process(es) [EXEC-2]")
+    return Placement(world, [device // each for device in range(count)]), each == 1
 
 
 def fingerprint(modules: Sequence[HloModule], counts: tuple[int, int]) -> str:
@@ -253,7 +282,7 @@ def fingerprint(modules: Sequence[HloModule], counts: tuple[int, int]) -> str:
     return sha256(repr((counts, [texts[module] for module in modules])).encode()).hexdigest()
 
 
-def _check_lists(name: str, places: Sequence[Place], **given: Any) -> None:
+def _check_lists(name: str, places: Sequence[object], **given: Any) -> None:
     """Each is a list with something for every device."""
     for what, values in given.items():
         if values is None or (what == "infeed" and is_sequence(values) and not values):

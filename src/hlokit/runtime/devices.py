@@ -20,7 +20,7 @@ from hlokit.runtime.interrupt import stop_threads
 from hlokit.tracebacks import public_methods
 
 if TYPE_CHECKING:
-    from hlokit.devices.mpi.world import World
+    from hlokit.devices.mpi.world import Placement, World
     from hlokit.runtime.executable import Executable
 
 
@@ -55,14 +55,14 @@ class DeviceExecutable:
         return_outfeed: bool = False,
         from_host: Any = None,
         to_host: Any = None,
-        world: World | None = None,
+        world: World | Placement | None = None,
     ) -> Any:
         """The result of each device. The keyword arguments are those of hlokit.evaluate for several devices.
 
         Parameters
         ----------
         args : sequence
-            For each device its arguments; in a world those of this process's device.
+            For each device its arguments; in a world those of this process's device, or for each of its devices.
         infeed : sequence of iterables, optional
             For each device the values that infeed instructions read.
         outfeed : list of lists, optional
@@ -74,12 +74,12 @@ class DeviceExecutable:
         from_host, to_host : list of dict, optional
             For each device the values that host transfers receive, and what they append to, by channel.
         world : World, optional
-            Of `mpi_world`: this process is one of the devices.
+            Of `mpi_world`: this process has one of the devices, or equally many as each.
 
         Returns
         -------
         list
-            A result for each device; in a world that of this process's device.
+            A result for each device; in a world that of this process's device, or of each of its devices.
 
         Raises
         ------
@@ -91,8 +91,9 @@ class DeviceExecutable:
             Devices wait for each other forever.
         """
         if world is not None:
+            given = apart(args) if self.executable.plan.overwritten else args
             return run_rank(
-                world, self._modules, args, (self.replica_count, self.partition_count), infeed=infeed, outfeed=outfeed,
+                world, self._modules, given, (self.replica_count, self.partition_count), infeed=infeed, outfeed=outfeed,
                 seed=seed, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host, routes=self._routes,
                 machine=self.executable.on, communicating=self.executable.communicating, name=self._name,
                 halt=stop_threads,

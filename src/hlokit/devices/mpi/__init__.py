@@ -1,4 +1,4 @@
-"""The devices of a run as processes under MPI: one a rank.
+"""The devices of a run in processes under MPI.
 
 hub.py      the control plane's centre, a thread of rank 0: who waits for whom
 line.py     a rank's end of it

@@ -1,24 +1,23 @@
 """A collective over MPI, from what its op's `transfer` says of who needs what of whom.
 
 What only moves goes by MPI's own collectives. A reduction that no order can change is MPI's too; in every other one
-each member folds a share of the elements, in group order, and all gather the shares: the bytes are those of threads.
+each rank folds a share of the elements, in group order, and all gather the shares: the bytes are those of threads. A
+rank with several devices moves for all of them at once, and what several of its devices need only once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hlokit.devices.mpi.mover import Group, Mover
 from hlokit.devices.mpi.packing import buffer, pack, packed_size, unpacked
 from hlokit.hlo.values import TOKEN_VALUE, Array, Block, Function, Move, Source, Transfer, is_ndarray, is_sequence
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
-
-if TYPE_CHECKING:
-    from hlokit.devices.mpi.mover import Mover
 
 _OF_BITS = {
     "add": "BOR",
@@ -35,27 +34,58 @@ _OF_INTEGERS = {"add": "SUM", "multiply": "PROD", "and": "BAND", "or": "BOR", "x
 
 
 class Collective:
-    """One instruction on one device: `own` is the device's position among the `members`, which are devices."""
+    """One instruction on the devices of a group.
 
-    def __init__(self, transfer: Transfer, own: int, members: list[int], operands: list[Shape], shape: Shape) -> None:
+    members   the devices, in the group's order; `homes`: the rank that each has
+    own       this process's rank; the devices that it has are `local`, by their positions among the members
+    is_all    the group is of all devices
+    """
+
+    def __init__(
+        self, transfer: Transfer, members: list[int], homes: Sequence[int], own: int, operands: list[Shape],
+        shape: Shape, is_all: bool,
+    ) -> None:  # fmt: skip
         self.members = members
-        self._own = own
+        self._homes = list(homes)
+        self.group = group_of(members, homes, is_all)
+        self._own = self.group.ranks.index(own)
+        self._positions = [[i for i, home in enumerate(homes) if home == rank] for rank in self.group.ranks]
+        self.local = self._positions[self._own]
         self._shape = shape
         self._results = [leaf for leaf in shape.leaves() if leaf.is_array]
-        self._moves = transfer.moves[own]
+        self._moves = transfer.moves
         self._operands = operands
-        everyone = range(len(members))
+        first = transfer.moves[0]
         self.is_reduction = len(members) > 1 and all(
-            moves is self._moves or moves == self._moves for moves in transfer.moves
-        ) and all(_is_fold_of_all(move, len(members)) for move in self._moves)  # fmt: skip
-        self._needs = [[_needed(transfer.moves[j], i) for j in everyone] for i in everyone]
+            moves is first or moves == first for moves in transfer.moves
+        ) and all(_is_fold_of_all(move, len(members)) for move in first)  # fmt: skip
+        self._needs = [[self._needed(rank, takers) for takers in self._positions] for rank in self.group.ranks]
 
-    def moved(self, mover: Mover, arrays: Sequence[Array], function: Function | None) -> Any:
-        """The result, from own operands and the others'."""
-        from_each = self._received(mover, arrays)
+    def _needed(self, rank: int, takers: Sequence[int]) -> list[Source]:
+        """The parts of a rank's data that these members take."""
+        moves = (move for taker in takers for move in self._moves[taker])
+        return list(dict.fromkeys(p for move in moves for p in move.sources if self._homes[p.member] == rank))
+
+    def run(self, mover: Mover, given: Mapping[int, Sequence[Array]], function: Function | None, any_nan: bool) -> Any:
+        """The results of this rank's devices, from their operands and the others'; both by position.
+
+        any_nan   a member of a reduction has a NaN: which of two a sum takes over is a matter of their place in the
+                  array, so every rank then folds whole arrays
+        """
+        if not self.is_reduction:
+            return self._moved(mover, given, function)
+        assert function is not None
+        arrays = self._folded_whole(mover, given, function) if any_nan else self._reduced(mover, given, function)
+        return dict.fromkeys(self.local, tree(self._shape, iter(arrays)))
+
+    def _moved(self, mover: Mover, given: Mapping[int, Sequence[Array]], function: Function | None) -> dict[int, Any]:
+        found = self._received(mover, given)
+        return {taker: self._put_together(taker, found, function) for taker in self.local}
+
+    def _put_together(self, taker: int, found: Mapping[Source, Array], function: Function | None) -> Any:
         results: list[Any] = [None] * len(self._results)
-        for number, block, sources in self._moves:
-            values = [from_each[place.member][place] for place in sources]
+        for number, block, sources in self._moves[taker]:
+            values = [found[place] for place in sources]
             if len(values) > 1:
                 assert function is not None
                 values = [folded(values, function)]
@@ -69,35 +99,33 @@ class Collective:
                 results[number][_slices(results[number].ndim, block, results[number].shape)] = values[0]
         return tree(self._shape, iter(results))
 
-    def _received(self, mover: Mover, arrays: Sequence[Array]) -> list[dict[Source, Array]]:
-        """For each member, its parts that this device needs."""
-        own, needs = self._own, self._needs
+    def _received(self, mover: Mover, given: Mapping[int, Sequence[Array]]) -> dict[Source, Array]:
+        """The parts that this rank's devices need, in memory of their own."""
+        own, needs, group = self._own, self._needs, self.group
         kinds = [[[self._kind(place) for place in places] for places in row] for row in needs]
         sizes = [[packed_size(kind) for kind in row] for row in kinds]
-        parts = [[_part(arrays[place.operand], place.block) for place in places] for places in needs[own]]
-        if len(self.members) == 1:
-            return [dict(zip(needs[0][0], parts[0], strict=True))]
+        parts = [[_part(given[p.member][p.operand], p.block) for p in places] for places in needs[own]]
         if all(row[0] == places for row in needs for places in row):
-            given = buffer(sizes[own][0])
-            pack(parts[0], given)
+            packed = buffer(sizes[own][0])
+            pack(parts[0], packed)
             senders = [i for i, row in enumerate(sizes) if row[0]]
             if len(senders) == 1:
-                data = given if senders == [own] else buffer(sizes[senders[0]][0])
-                mover.broadcast(self.members, senders[0], data)
-                taken = [data if i == senders[0] else given[:0] for i in range(len(sizes))]
+                data = packed if senders == [own] else buffer(sizes[senders[0]][0])
+                mover.broadcast(group, senders[0], data)
+                taken = [data if i == senders[0] else packed[:0] for i in range(len(sizes))]
             else:
-                taken = mover.gather(self.members, given, [row[0] for row in sizes])
+                taken = mover.gather(group, packed, [row[0] for row in sizes])
         else:
-            given = buffer(sum(sizes[own]))
+            packed = buffer(sum(sizes[own]))
             start = 0
             for part, size in zip(parts, sizes[own], strict=True):
-                pack(part, given[start : start + size])
+                pack(part, packed[start : start + size])
                 start += size
-            taken = mover.exchange(self.members, given, sizes[own], [row[own] for row in sizes])
-        return [
-            dict(zip(row[own], unpacked(data, kind[own]), strict=True))
-            for row, data, kind in zip(needs, taken, kinds, strict=True)
-        ]
+            taken = mover.exchange(group, packed, sizes[own], [row[own] for row in sizes])
+        found: dict[Source, Array] = {}
+        for row, data, kind in zip(needs, taken, kinds, strict=True):
+            found.update(zip(row[own], unpacked(data, kind[own]), strict=True))
+        return found
 
     def _kind(self, place: Source) -> tuple[np.dtype[Any], tuple[int, ...]]:
         shape, block = self._operands[place.operand], place.block
@@ -106,53 +134,61 @@ class Collective:
             sizes[block.dimension] //= block.parts
         return shape.dtype.numpy, tuple(sizes)
 
-    # -- all-reduce
+    # -- all-reduce: the fold of all operands of all members, which are of one type
 
-    def reduced(self, mover: Mover, arrays: Sequence[Array], function: Function, any_nan: bool) -> Any:
-        """The result of a reduction over all members of all operands, which are of one type.
-
-        any_nan     a member has a NaN: which of two a sum takes over is a matter of their place in the array, so every
-                    member then folds whole arrays
-        """
-        if any_nan:
-            return tree(self._shape, iter(self._folded_whole(mover, arrays, function)))
-        flat = np.concatenate([array.reshape(-1) for array in arrays])
+    def _reduced(self, mover: Mover, given: Mapping[int, Sequence[Array]], function: Function) -> list[Array]:
+        flats = [np.concatenate([array.reshape(-1) for array in given[i]]) for i in self.local]
         exact = exact_reduction(function, self._operands[0].dtype)
         if exact is not None:
-            whole = _exactly(mover, self.members, flat, *exact)
+            whole = _exactly(mover, self.group, folded(flats, function), *exact)
         else:
-            whole = self._folded_in_shares(mover, flat, function)
+            whole = self._folded_in_shares(mover, flats, function)
+        arrays = given[self.local[0]]
         ends = np.cumsum([array.size for array in arrays])
         pieces = np.split(whole, ends[:-1])
-        results = [piece.reshape(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
-        return tree(self._shape, iter(results))
+        return [piece.reshape(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
 
-    def _folded_whole(self, mover: Mover, arrays: Sequence[Array], function: Function) -> list[Array]:
-        kinds = [(array.dtype, array.shape) for array in arrays]
-        data = buffer(packed_size(kinds))
-        pack(arrays, data)
-        parts = mover.gather(self.members, data, [data.nbytes] * len(self.members))
-        columns = zip(*(unpacked(part, kinds) for part in parts), strict=True)
+    def _folded_whole(self, mover: Mover, given: Mapping[int, Sequence[Array]], function: Function) -> list[Array]:
+        kinds = [(array.dtype, array.shape) for array in given[self.local[0]]]
+        size = packed_size(kinds)
+        data = buffer(size * len(self.local))
+        for place, i in enumerate(self.local):
+            pack(given[i], data[place * size : (place + 1) * size])
+        parts = mover.gather(self.group, data, [size * len(positions) for positions in self._positions])
+        rows = self._in_order([[part[k : k + size] for k in range(0, part.size, size)] for part in parts])
+        columns = zip(*(unpacked(row, kinds) for row in rows), strict=True)
         return [folded(column, function) for column in columns]
 
-    def _folded_in_shares(self, mover: Mover, flat: Array, function: Function) -> Array:
-        count, size = len(self.members), flat.dtype.itemsize
+    def _folded_in_shares(self, mover: Mover, flats: Sequence[Array], function: Function) -> Array:
+        """Each rank folds a share of the elements."""
+        count, flat = len(self.group.ranks), flats[0]
+        size = flat.dtype.itemsize
         cuts = [flat.size * k // count for k in range(count + 1)]
         lengths = [size * (end - start) for start, end in pairwise(cuts)]
-        own = lengths[self._own]
-        data = np.ascontiguousarray(flat).view(np.uint8)
-        shares = [part.view(flat.dtype) for part in mover.exchange(self.members, data, lengths, [own] * count)]
+        data = np.concatenate([flat[start:end] for start, end in pairwise(cuts) for flat in flats]).view(np.uint8)
+        own, locals_ = lengths[self._own], [len(positions) for positions in self._positions]
+        given = [length * len(flats) for length in lengths]
+        parts = mover.exchange(self.group, data, given, [own * count for count in locals_])
+        rows = [[part[k * own : (k + 1) * own] for k in range(n)] for part, n in zip(parts, locals_, strict=True)]
+        shares = [row.view(flat.dtype) for row in self._in_order(rows)]
         share = np.ascontiguousarray(folded(shares, function)).view(np.uint8)
-        return np.concatenate(mover.gather(self.members, share, lengths)).view(flat.dtype)
+        return np.concatenate(mover.gather(self.group, share, lengths)).view(flat.dtype)
+
+    def _in_order(self, rows: Sequence[Sequence[Array]]) -> list[Array]:
+        """What came from each rank, of each of its devices, in the order of the members."""
+        pairs = zip(self._positions, rows, strict=True)
+        found = dict(pair for positions, row in pairs for pair in zip(positions, row, strict=True))
+        return [found[i] for i in range(len(self.members))]
+
+
+def group_of(members: Sequence[int], homes: Sequence[int], is_all: bool) -> Group:
+    """The group of these devices, which are at home on these ranks."""
+    pairs = tuple(sorted(zip(members, homes, strict=True)))
+    return Group(tuple(sorted(set(homes))), None if is_all else pairs)
 
 
 def _is_fold_of_all(move: Move, count: int) -> bool:
     return move.block is None and move.sources == tuple(Source(m, move.result) for m in range(count))
-
-
-def _needed(moves: Sequence[Move], member: int) -> list[Source]:
-    """The parts of a member's data that these moves take."""
-    return list(dict.fromkeys(place for move in moves for place in move.sources if place.member == member))
 
 
 def _part(array: Array, block: Block | None) -> Array:
@@ -214,11 +250,11 @@ def exact_reduction(function: Function, dtype: DType) -> tuple[str, np.dtype[Any
     return None if name is None else (name, np.dtype(f"{kind}{bits // 8}"))
 
 
-def _exactly(mover: Mover, members: Sequence[int], flat: Array, name: str, integers: np.dtype[Any]) -> Array:
+def _exactly(mover: Mover, group: Group, flat: Array, name: str, integers: np.dtype[Any]) -> Array:
     bits = np.ascontiguousarray(flat).view(integers)
     if flat.dtype.kind in "iub":
-        return mover.reduce(members, bits, name).view(flat.dtype)
-    return _ordered(mover.reduce(members, _ordered(bits), name)).view(flat.dtype)
+        return mover.reduce(group, bits, name).view(flat.dtype)
+    return _ordered(mover.reduce(group, _ordered(bits), name)).view(flat.dtype)
 
 
 def _ordered(bits: Array) -> Array:

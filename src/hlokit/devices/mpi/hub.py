@@ -1,6 +1,6 @@
 """Hub: the centre of the control plane, a thread of rank 0.
 
-It holds the Exchange of a run: who gave what, who waits for whom. Ranks tell it of rendezvous and transfers and wait
+It holds the Exchange of a run: who gave what, who waits for whom. Devices tell it of rendezvous and transfers and wait
 for its word; of the values they tell headers alone. So all members of a rendezvous have come before any of them calls
 MPI, no device can wait inside MPI for one that does not come, and a deadlock is seen as it is between threads: no
 device runs.
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 
 class _Run:
-    """One run of a program by all ranks."""
+    """One run of a program by all ranks. `homes`: the rank that has each device."""
 
-    def __init__(self, names: Sequence[str], instructions: Sequence[Instruction]) -> None:
+    def __init__(self, names: Sequence[str], homes: Sequence[int], instructions: Sequence[Instruction]) -> None:
         self.exchange: Exchange = Exchange(names)
+        self.homes = homes
         self.instructions = instructions
         self.running = set(range(len(names)))
         self.failure: Message | None = None
@@ -39,12 +40,12 @@ class _Run:
 class Hub:
     """Serves `size` ranks, each of which connects to `address` and shows `secret` first.
 
-    `prepared`: names and instructions of the next run, which rank 0 gives before it begins.
+    `prepared`: the devices' names and homes, and the instructions, of the next run, which rank 0 gives before it begins.
     """
 
     def __init__(self, size: int, secret: str, host: str = "") -> None:
         self.size = size
-        self.prepared: tuple[Sequence[str], Sequence[Instruction]] = ((), ())
+        self.prepared: tuple[Sequence[str], Sequence[int], Sequence[Instruction]] = ((), (), ())
         self._secret = secret
         self._server = socket.create_server((host, 0), backlog=size)
         self.port: int = self._server.getsockname()[1]
@@ -151,7 +152,7 @@ class Hub:
         elif do == "fail" and self._begun.pop(rank, None) is not None:  # before the run has begun
             self._tell(rank, {"is": "over", "left": [], "failure": None})
         elif self._run is not None:
-            self._step(self._run, rank, do, message)
+            self._step(self._run, message["device"], do, message)
 
     def _begin(self, rank: int, message: Message) -> None:
         self._begun[rank] = message
@@ -165,67 +166,71 @@ class Hub:
         own = begun[0]["program"]
         others = [rank for rank in range(self.size) if begun[rank]["program"] != own]
         if others:
-            text = f"rank {others[0]} runs another program than rank 0 [EXEC-2]"
+            names = f"{begun[others[0]].get('name', '')!r}, not {begun[0].get('name', '')!r}"
+            text = f"rank {others[0]} runs another program than rank 0: {names} [EXEC-2]"
             self._stop({"kind": "ArgumentError", "text": text})
 
-    def _step(self, run: _Run, rank: int, do: str, message: Message) -> None:
+    def _step(self, run: _Run, device: int, do: str, message: Message) -> None:
         if do in ("end", "fail", "break"):
-            run.running.discard(rank)
-            run.exchange.finished.add(rank)
+            run.running.discard(device)
+            run.exchange.finished.add(device)
             if do == "fail":
-                self._stop(message["error"], rank)
+                self._stop(message["error"], device)
             if do == "break":
                 self._tell_all({"is": "lost", "error": message["error"], "left": False})
                 return
         elif run.failure is None:
-            self._exchange(run, rank, do, message)
-        if len(run.exchange.finished) == self.size:
+            self._exchange(run, device, do, message)
+        if len(run.exchange.finished) == len(run.homes):
             self._over(run)
         elif not run.running and run.failure is None:
             self._stop(error_message(run.exchange.deadlock(), "the hub"))
 
-    def _exchange(self, run: _Run, rank: int, do: str, message: Message) -> None:
+    def _exchange(self, run: _Run, device: int, do: str, message: Message) -> None:
         exchange = run.exchange
         self._tag = (self._tag + 1) % 2**20
         if do == "send":
-            run.tags[rank] = self._tag
+            run.tags[device] = self._tag
         freed: list[int]
         if do == "offer":
             freed = exchange.offer(Route(*message["route"]))
         else:
             instruction: Instruction = run.instructions[int(message["at"])]
             calls: dict[str, Callable[[], list[int]]] = {
-                "meet": lambda: exchange.meet(rank, instruction, message["members"], message["value"]),
+                "meet": lambda: exchange.meet(device, instruction, message["members"], message["value"]),
                 "send": lambda: exchange.send(
-                    rank, instruction, Route(*message["route"]), {"tag": self._tag, "header": message["value"]}
+                    device, instruction, Route(*message["route"]), {"tag": self._tag, "header": message["value"]}
                 ),
-                "receive": lambda: exchange.receive(rank, instruction, Route(*message["route"])),
+                "receive": lambda: exchange.receive(device, instruction, Route(*message["route"])),
             }
             try:
                 freed = calls[do]()
             except EvaluationError as error:
-                self._tell(rank, {"is": "refused", "error": error_message(error, "")})
+                refusal = {"is": "refused", "device": device, "error": error_message(error, "")}
+                self._tell(run.homes[device], refusal)
                 return
-            run.running.discard(rank)
-        for device in freed:
-            run.running.add(device)
-            given = exchange.results.pop(device)
-            self._tell(device, {"is": "go", "value": run.tags.pop(device) if given is None else given})
+            run.running.discard(device)
+        for other in freed:
+            run.running.add(other)
+            given = exchange.results.pop(other)
+            value = run.tags.pop(other) if given is None else given
+            self._tell(run.homes[other], {"is": "go", "device": other, "value": value, "number": self._tag})
 
-    def _stop(self, error: Message, rank: int | None = None) -> None:
+    def _stop(self, error: Message, device: int | None = None) -> None:
         """The first error is the run's: all others stop."""
         run = self._run
         if run is None or run.failure is not None:
             return
-        run.failure = {"is": "stop", "error": error, "rank": rank}
+        run.failure = {"is": "stop", "error": error, "by": device}
         self._tell_all(run.failure)
 
     def _over(self, run: _Run) -> None:
-        """Every rank has ended: each hears what was sent to it and never taken."""
+        """Every device has ended: each rank hears what was sent to its devices and never taken."""
         left: list[list[Any]] = [[] for _ in range(self.size)]
         for route, value in run.exchange.untaken():
             if route.target is not None:
-                left[route.target].append([route.source, value])
+                source = run.homes[route.target if route.source is None else route.source]
+                left[run.homes[route.target]].append([source, value])
         self._run = None
         for rank in range(self.size):
             self._tell(rank, {"is": "over", "left": left[rank], "failure": run.failure})

@@ -6,7 +6,7 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -63,35 +63,50 @@ def prepare(end: socket.socket) -> None:
 class Line:
     """A connection to the hub, and a thread that listens to it.
 
-    Answers come in the order of what was asked; they wait in a queue. `notice` is called, on the listening thread, with
-    each message that nobody asked for: a device failed ("stop"), or a process is gone ("lost").
+    Answers come in the order of what was asked; they wait in a queue of the rank, or of the device that asked.
+    `notice` is called, on the listening thread, with each message that nobody asked for: a device failed ("stop"), or a
+    process is gone ("lost"). Such a message goes to all queues, too.
     """
 
     def __init__(self, end: socket.socket, notice: Callable[[Message], None]) -> None:
         prepare(end)
         self._end = end
         self._notice = notice
-        self._answers: SimpleQueue[Message] = SimpleQueue()
+        self._answers: dict[int | None, SimpleQueue[Message]] = {None: SimpleQueue()}
+        self._lost: Message | None = None
+        self._taking = threading.Lock()
         self._sending = threading.Lock()
         self._closed = False
         threading.Thread(target=self._listen, name="hlokit line", daemon=True).start()
+
+    def open(self, devices: Iterable[int]) -> None:
+        """From now on these devices of the rank have queues, which are empty, and no others."""
+        with self._taking:
+            fresh: dict[int, SimpleQueue[Message]] = {device: SimpleQueue() for device in devices}
+            for queue in fresh.values() if self._lost is not None else ():
+                queue.put(self._lost)
+            self._answers = {None: self._answers[None], **fresh}
+
+    def stop(self) -> None:
+        """Lets the devices know that they are to stop."""
+        self._put_to_devices({"is": "stop"})
 
     def tell(self, **message: Any) -> None:
         """Sends a message. Where the hub is gone, the queue says so."""
         with self._sending, suppress(OSError):
             self._end.sendall(encoded(message))
 
-    def ask(self, **message: Any) -> Message:
-        """The next answer, after sending this."""
-        self.tell(**message)
-        answer = self.answer()
+    def ask(self, device: int, **message: Any) -> Message:
+        """The next answer to this device, after sending this."""
+        self.tell(device=device, **message)
+        answer = self.answer(device=device)
         assert answer is not None
         return answer
 
-    def answer(self, seconds: float | None = None) -> Message | None:
+    def answer(self, seconds: float | None = None, device: int | None = None) -> Message | None:
         """The next one; None if it does not come in time."""
         try:
-            return self._answers.get(timeout=seconds)
+            return self._answers[device].get(timeout=seconds)
         except Empty:
             return None
 
@@ -115,7 +130,20 @@ class Line:
     def _take(self, message: Message) -> None:
         if message["is"] in ("stop", "lost"):
             self._notice(message)
-        self._answers.put(message)
+            self._answers[None].put(message)
+            self._put_to_devices(message)
+            return
+        queue = self._answers.get(message.get("device"))
+        if queue is not None:
+            queue.put(message)
+
+    def _put_to_devices(self, message: Message) -> None:
+        with self._taking:
+            if message["is"] == "lost":
+                self._lost = message
+            for device, queue in self._answers.items():
+                if device is not None:
+                    queue.put(message)
 
 
 # -- errors as messages

@@ -6,10 +6,11 @@ notice that another process is gone.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -26,8 +27,23 @@ _PAUSES = 50e-6, 1e-3
 """Seconds: the shortest and the longest."""
 
 
+_TAGS = 2**15
+"""Tags that every MPI has."""
+
+
+class Group(NamedTuple):
+    """Devices that meet. `ranks`: the processes that have them, in the order in which their bytes are named here.
+
+    key   names the group's communicator: two groups may be at work on the same ranks at the same time. None: all devices
+          are in it, so that no other is
+    """
+
+    ranks: tuple[int, ...]
+    key: Hashable = None
+
+
 class Mover:
-    """Moves bytes between ranks of a communicator.
+    """Moves bytes between ranks of a communicator. Several threads may use it, each for another group.
 
     check      raises if another process is gone; called while waiting
     blocked    called with True before, and False after, the one call that waits inside MPI
@@ -37,64 +53,76 @@ class Mover:
         self._comm = comm
         self._check = check
         self._blocked = blocked
-        self._groups: dict[tuple[int, ...], MPI.Intracomm] = {tuple(range(comm.size)): comm}
+        self._groups: dict[Group, MPI.Intracomm] = {Group(tuple(range(comm.size))): comm}
         self._sending: list[tuple[MPI.Request, Array]] = []
+        self._lock = threading.Lock()
 
-    def room_for(self, members: Sequence[int]) -> None:
+    @property
+    def rank(self) -> int:
+        return self._comm.rank
+
+    def room_for(self, group: Group) -> None:
         """UnsupportedError for one group too many."""
-        if tuple(members) not in self._groups and len(self._groups) >= MOST_GROUPS:
+        if group not in self._groups and len(self._groups) >= MOST_GROUPS:
             raise UnsupportedError(f"collectives among more than {MOST_GROUPS} different groups over MPI")
 
-    def _group(self, members: Sequence[int]) -> MPI.Intracomm:
-        """Their communicator, which numbers them in this order. All of them ask for it at the same rendezvous."""
-        key = tuple(members)
-        found = self._groups.get(key)
-        if found is None:
-            everyone = self._comm.Get_group()
-            chosen = everyone.Incl(list(key))
-            self._blocked(True)
-            try:
-                found = self._groups[key] = self._comm.Create_group(chosen)
-            finally:
-                self._blocked(False)
-            chosen.Free()
-            everyone.Free()
-        return found
+    def prepare(self, group: Group, number: int) -> None:
+        """Makes the group's communicator, if there is none. All of its ranks do so at the same rendezvous, of this
+        number."""
+        if group in self._groups or len(group.ranks) == 1:
+            return
+        everyone = self._comm.Get_group()
+        chosen = everyone.Incl(list(group.ranks))
+        self._blocked(True)
+        try:
+            self._groups[group] = self._comm.Create_group(chosen, number % _TAGS)
+        finally:
+            self._blocked(False)
+        chosen.Free()
+        everyone.Free()
 
-    # -- among the members of a group
+    # -- among the ranks of a group; alone, a rank has what it gives
 
-    def gather(self, members: Sequence[int], data: Array, sizes: Sequence[int]) -> list[Array]:
-        """Every member's bytes; `sizes`: how many each has."""
+    def gather(self, group: Group, data: Array, sizes: Sequence[int]) -> list[Array]:
+        """Every rank's bytes; `sizes`: how many each has."""
+        if len(group.ranks) == 1:
+            return [data]
         whole = buffer(sum(sizes))
-        self._finish(self._group(members).Iallgatherv([data, MPI.BYTE], [whole, sizes, _starts(sizes), MPI.BYTE]))
+        self._finish(self._groups[group].Iallgatherv([data, MPI.BYTE], [whole, sizes, _starts(sizes), MPI.BYTE]))
         return _cut(whole, sizes)
 
-    def broadcast(self, members: Sequence[int], root: int, data: Array) -> None:
-        """The bytes of the member with this position, for all."""
-        self._finish(self._group(members).Ibcast([data, MPI.BYTE], root))
+    def broadcast(self, group: Group, root: int, data: Array) -> None:
+        """The bytes of the rank with this position, for all."""
+        if len(group.ranks) > 1:
+            self._finish(self._groups[group].Ibcast([data, MPI.BYTE], root))
 
-    def exchange(self, members: Sequence[int], data: Array, given: Sequence[int], taken: Sequence[int]) -> list[Array]:
-        """Gives each member j its `given[j]` bytes of `data`, in order; returns what each has for this one."""
+    def exchange(self, group: Group, data: Array, given: Sequence[int], taken: Sequence[int]) -> list[Array]:
+        """Gives each rank j its `given[j]` bytes of `data`, in order; returns what each has for this one."""
+        if len(group.ranks) == 1:
+            return [data]
         whole = buffer(sum(taken))
         self._finish(
-            self._group(members).Ialltoallv(
+            self._groups[group].Ialltoallv(
                 [data, given, _starts(given), MPI.BYTE], [whole, taken, _starts(taken), MPI.BYTE]
             )
         )
         return _cut(whole, taken)
 
-    def reduce(self, members: Sequence[int], data: Array, name: str) -> Array:
-        """The members' integers reduced by MPI's own operation of this name: of those that no order changes."""
+    def reduce(self, group: Group, data: Array, name: str) -> Array:
+        """The ranks' integers reduced by MPI's own operation of this name: of those that no order changes."""
+        if len(group.ranks) == 1:
+            return data
         result = np.empty_like(data)
-        self._finish(self._group(members).Iallreduce(data, result, getattr(MPI, name)))
+        self._finish(self._groups[group].Iallreduce(data, result, getattr(MPI, name)))
         return result
 
     # -- from one to another
 
     def send(self, target: int, tag: int, data: Array) -> None:
         """Begins to send; the bytes are kept until they are gone."""
-        self._sending = [(request, kept) for request, kept in self._sending if not request.Test()]
-        self._sending.append((self._comm.Isend([data, MPI.BYTE], target, tag), data))
+        with self._lock:
+            self._sending = [(request, kept) for request, kept in self._sending if not request.Test()]
+            self._sending.append((self._comm.Isend([data, MPI.BYTE], target, tag), data))
 
     def receive(self, source: int, tag: int, size: int) -> Array:
         data = buffer(size)

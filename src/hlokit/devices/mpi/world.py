@@ -1,8 +1,9 @@
-"""World: the processes of an MPI job as the devices of a run, one a rank."""
+"""World: the processes of an MPI job, which have the devices of a run."""
 
 from __future__ import annotations
 
 import atexit
+import contextvars
 import json
 import os
 import secrets
@@ -11,17 +12,19 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 from mpi4py import MPI
 
-from hlokit.devices.grid import Halt, placed
-from hlokit.devices.mpi.collective import Collective, has_nan, leaves, shapes_of
+from hlokit.devices.grid import Halt, begun, placed
+from hlokit.devices.mpi.collective import Collective, group_of, has_nan, leaves, shapes_of
 from hlokit.devices.mpi.hub import Hub
 from hlokit.devices.mpi.line import Line, Message, error_from, error_message
-from hlokit.devices.mpi.mover import Mover
+from hlokit.devices.mpi.mover import Group, Mover
 from hlokit.devices.mpi.packing import arrays_of, buffer, described, pack, packed_size, rebuilt, unpacked
 from hlokit.errors import EvaluationError, HlokitError
 from hlokit.interpreter.routes import Route
@@ -41,14 +44,15 @@ _LAST_WORDS_SECONDS = 1.0
 
 
 class World:
-    """A transport between operating-system processes: rank i of `comm` is device i. All ranks make it together.
+    """A transport between operating-system processes, the ranks of `comm`, of which each has devices. All ranks make it
+    together.
 
     comm    an mpi4py communicator; by default COMM_WORLD
 
-    Given to `evaluate`, `evaluate_mpmd` or a compiled program as `world`: each rank gives its own device's arguments
-    and gets its result; all ranks make the same calls in the same order. A device that fails stops the others with its
-    error. A process that ends in the midst of a run makes the others raise EvaluationError; MPI cannot go on then, so
-    these end with status 1.
+    Given to `evaluate`, `evaluate_mpmd` or a compiled program as `world`: each rank gives its own devices' arguments
+    and gets their results; all ranks make the same calls in the same order. A device that fails stops the others with
+    its error. A process that ends in the midst of a run makes the others raise EvaluationError; MPI cannot go on then,
+    so these end with status 1.
 
     Values travel by MPI. Who waits for whom is known to a thread of rank 0 (hlokit.devices.mpi.hub), to which each
     rank has a TCP connection.
@@ -64,16 +68,14 @@ class World:
         self.is_broken = False
         """A process is gone in the midst of a run."""
         self._using = threading.Lock()
+        self._lock = threading.Lock()
         self._in_mpi = False
-        self._failing: Callable[[], None] = _nothing
-        self._where = ""
-        """In which exchange this rank is, or was last."""
-        self._inside = False
-        """Whether others count on this rank's part in that exchange."""
-        self._told = False
-        """Whether the others know that this rank has ended the run."""
+        self._own: dict[int, _Own] = {}
+        """The devices of this rank in the run, or in the last one."""
+        self._homes: Sequence[int] = ()
         self._numbers: dict[Instruction, int] = {}
-        self._collectives: dict[Instruction, Collective | None] = {}
+        self._collectives: dict[Hashable, Collective | None] = {}
+        self._parties: dict[tuple[int, ...], _Party] = {}
         self._mover = Mover(self._comm, self._check, self._blocked)
         self._hub: Hub | None = None
         self._line = Line(self._connected(), self._noticed)
@@ -100,120 +102,178 @@ class World:
     def run(
         self,
         names: Sequence[str],
+        homes: Sequence[int],
         program: str,
         instructions: Sequence[Instruction],
-        body: Callable[[], Any],
+        bodies: Mapping[int, Callable[[], Any]],
         halt: Halt | None = None,
-    ) -> Any:
-        """Runs `body`; gives its result once all ranks are through with theirs; else the first error of any rank.
+        title: str = "",
+    ) -> list[Any]:
+        """Runs the bodies, of this rank's devices; gives their results once all devices are through; else the first
+        error of any device.
 
-        names           of the devices
-        program         what all ranks must agree on
+        names           of all devices; `homes`: the rank that has each
+        program         what all ranks must agree on; `title`: its name, for errors
         instructions    those that may communicate, in an order that is the same on all ranks
+        bodies          by device
         halt            stops native code on threads, as Grid's
         """
         with self._using:
             self._numbers = {instruction: k for k, instruction in enumerate(instructions)}
-            self._collectives = {}
+            self._collectives, self._parties, self._homes = {}, {}, homes
+            self._own = {device: _Own(device, names[device], halt) for device in bodies}
             if self._hub is not None:
-                self._hub.prepared = names, instructions
-            self._where, self._inside, self._told = "", False, False
-            error: BaseException | None = None
-            result = None
+                self._hub.prepared = names, homes, instructions
+            interrupt: BaseException | None = None
+            self._line.open(bodies)
             try:
                 try:
-                    resume = self._begun(program, halt)
-                    try:
-                        result = body()
-                    finally:
-                        resume()
-                except Cancelled:
-                    pass
+                    self._begun(program, title)
+                    self._run_bodies(bodies)
                 except BaseException as raised:
-                    error = raised
-                self._ended(names[self.rank], error)
+                    interrupt = raised
+                    self._interrupted(raised)
+                self._over(interrupt)
             except BaseException as raised:
-                if not self._told and not isinstance(raised, Exception):  # an interrupt on the way
-                    self._tell_failure(names[self.rank], raised)
+                if not isinstance(raised, Exception):  # an interrupt on the way
+                    self._interrupted(raised)
                 raise
-            return result
+            return [self._own[device].result for device in bodies]
 
-    def _begun(self, program: str, halt: Halt | None) -> Callable[[], None]:
-        """Waits for all ranks to begin. Gives what ends the halting of native code."""
+    def _begun(self, program: str, title: str) -> None:
+        """Waits for all ranks to begin."""
         self.stopped = self.lost is not None
-        threads = [threading.get_ident()]
-        lock = threading.Lock()
-        resumes: list[Callable[[], None]] = []
+        self._line.tell(do="begin", program=program, name=title)
+        self._await("begun")
 
-        def failing() -> None:
-            with lock:
-                if halt is not None and self._failing is failing:
-                    resumes.append(halt(threads))
+    def _run_bodies(self, bodies: Mapping[int, Callable[[], Any]]) -> None:
+        """One device runs on this thread, several on threads of their own."""
+        if len(bodies) == 1:
+            for device, body in bodies.items():
+                self._run_device(self._own[device], body)
+            return
+        context = contextvars.copy_context()
+        through = threading.Semaphore(0)
+        workers: list[threading.Lock] = []
 
-        def resume() -> None:
-            with lock:
-                self._failing = _nothing
-                while resumes:
-                    resumes.pop()()
+        def work(own: _Own, body: Callable[[], Any]) -> None:
+            try:
+                self._run_device(own, body)
+            except BaseException as error:  # none of hlokit's: a function that the program calls wants to exit
+                own.error = error
+                self._tell_end(own)
+            finally:
+                through.release()
 
-        self._failing = failing
         try:
-            self._line.tell(do="begin", program=program)
-            self._await("begun")
-        except BaseException:
-            resume()
+            for device, body in bodies.items():
+                own = self._own[device]
+                run = partial(context.copy().run, work, own, body)
+                workers.append(begun(own.name, run))
+            for _ in bodies:
+                while not through.acquire(timeout=0.5):  # with a limit, so that an interrupt is noticed everywhere
+                    pass
+        except BaseException as error:
+            self._interrupted(error)  # else the threads would go on
             raise
-        return resume
+        finally:
+            for busy in workers:
+                with busy:
+                    pass
 
-    def _ended(self, name: str, error: BaseException | None) -> None:
+    def _run_device(self, own: _Own, body: Callable[[], Any]) -> None:
+        """Runs a device's body and tells how it ended. Interrupts pass."""
+        own.enter()
+        try:
+            if self.stopped:
+                raise Cancelled
+            own.result = body()
+        except Cancelled:
+            pass
+        except Exception as error:
+            own.error = placed(own.name, error)
+        finally:
+            own.leave()
+        self._tell_end(own)
+
+    def _tell_end(self, own: _Own) -> None:
+        if self.lost is not None or own.told:
+            return
+        own.told = True
+        if own.error is None:
+            self._line.tell(do="end", device=own.number)
+        else:
+            self._tell_failure(own, own.error)
+
+    def _interrupted(self, error: BaseException) -> None:
+        """Stops this rank's devices, and tells the others. With several devices no exchange was interrupted: they have
+        threads of their own."""
+        self.stopped = True
+        untold = [own for own in self._own.values() if not own.told]
+        for own in untold[:1]:
+            own.told = True
+            own.is_inside &= len(self._own) == 1
+            self._tell_failure(own, error)
+        for own in untold:
+            self._tell_end(own)
+            own.halt()
+        self._line.stop()
+
+    def _over(self, interrupt: BaseException | None) -> None:
         """Waits for all ranks to end; raises this rank's interrupt, else the run's first error."""
         try:
-            self._end(name, error)
+            self._end(interrupt)
         except HlokitError:
-            if error is not None and not isinstance(error, Exception):
-                raise error from None
+            if interrupt is not None:
+                raise interrupt from None
             raise
 
-    def _end(self, name: str, error: BaseException | None) -> None:
+    def _end(self, interrupt: BaseException | None) -> None:
         if self.lost is not None:
             self._raise_lost()
-        self._told = True
-        if error is None:
-            self._line.tell(do="end")
-        else:
-            error = placed(name, error)
-            self._tell_failure(name, error)
         message = self._await("over")
         sizes = [(source, v["tag"], packed_size(arrays_of(v["header"]))) for source, v in message["left"]]
         self._mover.finish_sending(sizes)
         failure = message["failure"]
-        if error is not None and (failure is None or failure["rank"] == self.rank):
-            raise error
+        if interrupt is not None:
+            raise interrupt
+        errors = {own.number: own.error for own in self._own.values() if own.error is not None}
+        try:
+            for device, error in errors.items():
+                if failure is None or failure["by"] == device:
+                    raise error
+        finally:
+            for own in self._own.values():
+                own.error = None  # else the traceback and this object keep each other alive
+            errors.clear()
         if failure is not None:
             raise error_from(failure["error"])
 
-    def _tell_failure(self, name: str, error: BaseException) -> None:
+    def _tell_failure(self, own: _Own, error: BaseException) -> None:
         """Others that wait for this rank's part in an exchange cannot go on; else they only stop."""
-        self._line.tell(do="break" if self._inside else "fail", error=self._message(error, name))
+        do = "break" if own.is_inside else "fail"
+        self._line.tell(do=do, device=own.number, error=self._message(own, error))
 
-    def _message(self, error: BaseException, name: str) -> Message:
+    def _message(self, own: _Own, error: BaseException) -> Message:
         """This rank's error for the others; of an interrupt, which is about nothing, where it came."""
         if isinstance(error, Exception):
-            return error_message(error, name)
-        lost = EvaluationError(f"rank {self.rank}: {type(error).__name__}{self._where}")
+            return error_message(error, own.name)
+        lost = EvaluationError(f"rank {self.rank}: {type(error).__name__}{own.where}")
         return error_message(lost, "")
 
     def gather_text(self, text: str) -> list[str]:
         """Every rank's text, by rank."""
-        everyone = list(range(self.size))
+        everyone = range(self.size)
+        group = Group(tuple(everyone))
 
         def gathered() -> list[str]:
             data = np.frombuffer(text.encode(), np.uint8)
-            sizes = self._mover.gather(everyone, np.array([data.nbytes]).view(np.uint8), [8] * self.size)
-            parts = self._mover.gather(everyone, data, [int(size.view(np.int64)[0]) for size in sizes])
+            sizes = self._mover.gather(group, np.array([data.nbytes]).view(np.uint8), [8] * self.size)
+            parts = self._mover.gather(group, data, [int(size.view(np.int64)[0]) for size in sizes])
             return [part.tobytes().decode() for part in parts]
 
-        return self.run([f"rank {rank}" for rank in everyone], "text", (), lambda: self._moved(gathered))
+        bodies = {self.rank: lambda: self._moved(self._own[self.rank], gathered)}
+        return self.run([f"rank {rank}" for rank in everyone], everyone, "text", (), bodies)[0]
 
     # -- the transport
 
@@ -221,64 +281,78 @@ class World:
         """Everyone's value for everyone."""
         if list(members) == [device]:
             return [value]
-        self._where = f" at {instruction.name} ({instruction.opcode})"
+        homes = [self._homes[member] for member in members]
+        group = group_of(members, homes, self._is_all(members))
+        positions = [[i for i, home in enumerate(homes) if home == rank] for rank in group.ranks]
         arrays: list[Any] = []
-        headers = self._met(instruction, members, described(value, arrays))
-        kinds = [arrays_of(header) for header in headers]
-        sizes = [packed_size(kind) for kind in kinds]
-        data = buffer(sizes[list(members).index(device)])
-        pack(arrays, data)
-        parts = self._moved(lambda: self._mover.gather(members, data, sizes))
-        self._inside = False
-        return [rebuilt(h, unpacked(part, kind)) for h, part, kind in zip(headers, parts, kinds, strict=True)]
+        header = described(value, arrays)
+
+        def gathered(given: Mapping[int, Any], headers: Sequence[Any]) -> list[Any]:
+            kinds = [[kind for i in row for kind in arrays_of(headers[i])] for row in positions]
+            sizes = [packed_size(kind) for kind in kinds]
+            own = group.ranks.index(self.rank)
+            data = buffer(sizes[own])
+            pack([array for i in positions[own] for array in given[members[i]]], data)
+            found: list[Any] = [None] * len(members)
+            for row, kind, part in zip(positions, kinds, self._mover.gather(group, data, sizes), strict=True):
+                leaves = unpacked(part, kind)
+                for i in row:
+                    found[i] = rebuilt(headers[i], leaves)
+            return found
+
+        return self._met(device, instruction, members, group, header, arrays, gathered)
 
     def offer(self, device: int, route: Route) -> None:
         if self.stopped:
             raise Cancelled
-        self._line.tell(do="offer", route=route)
+        self._line.tell(do="offer", device=device, route=route)
 
     def send(self, device: int, instruction: Instruction, route: Route, value: Any) -> None:
-        self._where = f" at {instruction.name} ({instruction.opcode})"
+        own = self._at(device, instruction)
         arrays: list[Any] = []
         header = described(value, arrays)
-        tag = self._gone_on(do="send", at=self._numbers[instruction], route=route, value=header)
+        tag = self._gone_on(own, do="send", at=self._numbers[instruction], route=route, value=header)["value"]
         data = buffer(packed_size(arrays_of(header)))
         pack(arrays, data)
         if route.target is not None:
-            self._mover.send(route.target, tag, data)
-        self._inside = False
+            self._mover.send(self._homes[route.target], tag, data)
+        own.is_inside = False
 
     def receive(self, device: int, instruction: Instruction, route: Route) -> Any:
-        self._where = f" at {instruction.name} ({instruction.opcode})"
-        found = self._gone_on(do="receive", at=self._numbers[instruction], route=route)
+        own = self._at(device, instruction)
+        found = self._gone_on(own, do="receive", at=self._numbers[instruction], route=route)["value"]
         kinds = arrays_of(found["header"])
-        source = self.rank if route.source is None else route.source
-        data = self._moved(lambda: self._mover.receive(source, found["tag"], packed_size(kinds)))
-        self._inside = False
+        source = self.rank if route.source is None else self._homes[route.source]
+        data = self._moved(own, lambda: self._mover.receive(source, found["tag"], packed_size(kinds)))
+        own.is_inside = False
         return rebuilt(found["header"], unpacked(data, kinds))
 
     def collective(self, process: Process, instruction: Instruction, operands: Sequence[Any]) -> Any:
         """The instruction's value, where its op says who needs what of whom; else NotImplemented."""
-        self._where = f" at {instruction.name} ({instruction.opcode})"
-        if instruction not in self._collectives:
-            self._collectives[instruction] = self._planned(process, instruction)
-        plan = self._collectives[instruction]
+        device = process.device
+        plan = self._planned(process, instruction)
         if plan is None:
             return NotImplemented
         arrays = list(leaves(operands))
         function = process.callee(instruction.called[0]) if instruction.called else None
-        any_nan = plan.is_reduction and has_nan(arrays)
-        if len(plan.members) > 1:
-            any_nan = any(self._met(instruction, plan.members, any_nan))
-        if plan.is_reduction:
-            assert function is not None
-            result = self._moved(lambda: plan.reduced(self._mover, arrays, function, any_nan))
-        else:
-            result = self._moved(lambda: plan.moved(self._mover, arrays, function))
-        self._inside = False
-        return result
+        position = plan.members.index(device)
+        if len(plan.members) == 1:
+            return plan.run(self._mover, {position: arrays}, function, False)[position]
+
+        def moved(given: Mapping[int, Any], any_nan: Sequence[Any]) -> dict[int, Any]:
+            by_position = {plan.members.index(other): value for other, value in given.items()}
+            return plan.run(self._mover, by_position, function, any(any_nan))
+
+        header = plan.is_reduction and has_nan(arrays)
+        return self._met(device, instruction, plan.members, plan.group, header, arrays, moved)[position]
 
     def _planned(self, process: Process, instruction: Instruction) -> Collective | None:
+        key = instruction, process.device
+        if key not in self._collectives:
+            self._collectives[key] = self._plan(process, instruction)
+        return self._collectives[key]
+
+    def _plan(self, process: Process, instruction: Instruction) -> Collective | None:
         operands = shapes_of(instruction)
         results = [leaf for leaf in instruction.shape.leaves() if leaf.is_array]
         if any(shape.is_dynamic for shape in (*operands, *results)) or not combines_elements(instruction):
@@ -286,20 +360,66 @@ class World:
         transfer = instruction.op.transfer(operands, results, process)
         if transfer is None:
             return None
-        own = transfer.members.index((process.replica_id, process.partition_id))
         devices = [replica * process.partition_count + partition for replica, partition in transfer.members]
-        return Collective(transfer, own, devices, operands, instruction.shape)
+        homes = [self._homes[device] for device in devices]
+        return Collective(transfer, devices, homes, self.rank, operands, instruction.shape, self._is_all(devices))
 
-    def _met(self, instruction: Instruction, members: Sequence[int], header: Any) -> list[Any]:
-        """Every member's header, once all have come."""
-        self._mover.room_for(members)
-        return self._gone_on(do="meet", at=self._numbers[instruction], members=list(members), value=header)
+    def _is_all(self, members: Sequence[int]) -> bool:
+        return len(members) == len(self._homes)
 
-    def _gone_on(self, **message: Any) -> Any:
+    def _met(
+        self,
+        device: int,
+        instruction: Instruction,
+        members: Sequence[int],
+        group: Group,
+        header: Any,
+        given: Any,
+        move: Callable[[Mapping[int, Any], Sequence[Any]], Any],
+    ) -> Any:
+        """What `move` gives, called once all members have come, by one device of each rank for all of that rank: with
+        what these gave, by device, and every member's header."""
+        own = self._at(device, instruction)
+        self._mover.room_for(group)
+        party, is_last = self._joined(tuple(members), device, given)
+        at = self._numbers[instruction]
+        answer = self._gone_on(own, do="meet", at=at, members=list(members), value=header)
+
+        def moved() -> Any:
+            self._mover.prepare(group, answer["number"])
+            return move(party.given, answer["value"])
+
+        if is_last:
+            try:
+                party.result, party.failed = self._moved(own, moved), False
+            finally:
+                party.done.set()
+        party.done.wait()
+        if party.failed:
+            raise Cancelled
+        own.is_inside = False
+        return party.result
+
+    def _joined(self, members: tuple[int, ...], device: int, given: Any) -> tuple[_Party, bool]:
+        """The devices of this rank that meet, and whether this one is the last of them."""
+        with self._lock:
+            party = self._parties.setdefault(members, _Party())
+            party.given[device] = given
+            is_last = len(party.given) == sum(self._homes[member] == self.rank for member in members)
+            if is_last:
+                del self._parties[members]
+            return party, is_last
+
+    def _at(self, device: int, instruction: Instruction) -> _Own:
+        own = self._own[device]
+        own.instruction = instruction
+        return own
+
+    def _gone_on(self, own: _Own, **message: Any) -> Message:
         """Waits; gives what the hub says when it lets this device go on."""
-        self._inside = True
-        answer = self._line.ask(**message)
-        self._inside = answer["is"] == "go"
+        own.is_inside = True
+        answer = self._line.ask(own.number, **message)
+        own.is_inside = answer["is"] == "go"
         if answer["is"] == "refused":
             error = error_from(answer["error"])
             if isinstance(error, EvaluationError):
@@ -307,16 +427,16 @@ class World:
             raise error
         if answer["is"] != "go":
             raise Cancelled
-        return answer["value"]
+        return answer
 
-    def _moved(self, move: Callable[[], Any]) -> Any:
+    def _moved(self, own: _Own, move: Callable[[], Any]) -> Any:
         """Runs `move`. Others take part in it: where it breaks, they cannot go on."""
         try:
             return move()
         except BaseException as error:
             if self.lost is None:
-                self._line.tell(do="break", error=self._message(error, f"rank {self.rank}"))
-                self._inside = False
+                self._line.tell(do="break", device=own.number, error=self._message(own, error))
+                own.is_inside = False
             if isinstance(error, MPI.Exception):
                 time.sleep(_GRACE_SECONDS / 2)  # what it stumbled over may be known by then
                 self._check()
@@ -333,7 +453,8 @@ class World:
             timer.daemon = True
             timer.start()
         self.stopped = True
-        self._failing()
+        for own in tuple(self._own.values()):
+            own.halt()
 
     def _check(self) -> None:
         if self.lost is not None:
@@ -413,6 +534,71 @@ class World:
         self._expect("welcome", message)
 
 
+class _Own:
+    """A device of this rank in a run.
+
+    instruction   that it communicates at, or did last; `is_inside`: others count on its part in that
+    told          whether the hub knows that it has ended
+    """
+
+    def __init__(self, number: int, name: str, halt: Halt | None) -> None:
+        self.number, self.name = number, name
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.instruction: Instruction | None = None
+        self.is_inside = self.told = False
+        self._halt = halt
+        self._lock = threading.Lock()
+        self._thread: int | None = None
+        self._resumes: list[Callable[[], None]] = []
+
+    @property
+    def where(self) -> str:
+        found = self.instruction
+        return "" if found is None else f" at {found.name} ({found.opcode})"
+
+    def enter(self) -> None:
+        """This thread runs the device."""
+        with self._lock:
+            self._thread = threading.get_ident()
+
+    def halt(self) -> None:
+        """Stops its native code."""
+        with self._lock:
+            if self._thread is not None and self._halt is not None and not self._resumes:
+                self._resumes.append(self._halt([self._thread]))
+
+    def leave(self) -> None:
+        """This thread does not run it any more."""
+        with self._lock:
+            self._thread = None
+            while self._resumes:
+                self._resumes.pop()()
+
+
+class _Party:
+    """The devices of a rank at one rendezvous. `given`: what each brought."""
+
+    def __init__(self) -> None:
+        self.given: dict[int, Any] = {}
+        self.result: Any = None
+        self.failed = True
+        self.done = threading.Event()
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A world, and the rank that has each device of a run."""
+
+    world: World
+    homes: Sequence[int]
+
+    @property
+    def own(self) -> list[int]:
+        """This rank's devices."""
+        return [device for device, home in enumerate(self.homes) if home == self.world.rank]
+
+
 def position() -> tuple[int, int]:
     """(rank, size) of this process among those that were started together."""
     return MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
@@ -432,10 +618,6 @@ def _addresses() -> list[str]:
     """Where other machines may reach this one."""
     found = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found if not str(entry[4][0]).startswith("127.")))
-
-
-def _nothing() -> None:
-    pass
 
 
 def _ignore_notice() -> None:

@@ -53,8 +53,8 @@ class InParts(Runner):
 
     def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
         if self.program.is_spread:
-            world = job().among(tuple(d.process for d in self.program.devices))
-            return [self._listed(self._call(*arguments[0], world=world))]
+            placement = job().placed([device.process for device in self.program.devices])
+            return [self._listed(result) for result in self._call(*arguments, world=placement)]
         return [self._listed(result) for result in self._call(*arguments)]
 
     def shardings(self) -> tuple[Sequence[Sharding | None], Sequence[Sharding | None]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,7 +13,7 @@ from hlokit import __version__
 from hlokit.errors import ArgumentError, EvaluationError, UnsupportedError
 
 if TYPE_CHECKING:
-    from hlokit.devices.mpi.world import World
+    from hlokit.devices.mpi.world import Placement, World
 
 ENGINES = ("mpi",)
 """What carries collectives between processes."""
@@ -76,9 +77,15 @@ class Job:
     ranks: tuple[int, ...]
     _worlds: dict[tuple[int, ...], World] = field(default_factory=dict)
 
-    def among(self, processes: tuple[int, ...]) -> World:
-        """What carries collectives among these processes, of which this is one. All of them ask for it."""
-        if processes == tuple(range(len(self.ranks))):
+    def placed(self, homes: Sequence[int]) -> Placement:
+        """What carries collectives between devices that these processes have. All of them ask for it."""
+        from hlokit.devices.mpi.world import Placement
+
+        processes = tuple(sorted(set(homes)))
+        return Placement(self._among(processes), [processes.index(process) for process in homes])
+
+    def _among(self, processes: tuple[int, ...]) -> World:
+        if len(processes) == len(self.ranks):
             return self.world
         if processes not in self._worlds:
             from hlokit.devices.mpi.world import among

@@ -138,14 +138,15 @@ def step_hooks(before: StepHook | None = None, after: StepHook | None = None) ->
 _hooks: list[tuple[StepHook | None, StepHook | None]] = [(None, None)]
 
 
-def _evaluated(module: HloModule, replicas: int, partitions: int, *args: Any) -> Any:
+def _evaluated(module: HloModule, replicas: int, partitions: int, *args: Any, world: Any = None) -> Any:
     from hlokit.devices.evaluate import evaluate
     from hlokit.interpreter.nan_trap import nan_trap
 
     before, after = _hooks[-1]
     if traps_nan():
         after = nan_trap(after)
-    return evaluate(module, *args, replicas=replicas, partitions=partitions, before=before, after=after)
+    counts = {"replicas": replicas, "partitions": partitions}
+    return evaluate(module, *args, **counts, before=before, after=after, world=world)
 
 
 def backend() -> str:
