@@ -1,6 +1,8 @@
 """What ranks check: each case is a function of a world, called on all ranks.
 
-mpirun -n 4 python -m tests.mpi.cases [NAME...]      # prints "ok NAME" for each that passed; the first failure ends it
+mpirun -n 4 python -m tests.mpi.cases [EACH] [NAME...]      # each rank has so many devices, by default one
+
+It prints "ok NAME" for each that passed; the first failure ends it.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -57,13 +60,35 @@ def compare(world: Any, function: Function, arrays: list[Any], partitions: int =
     first = np.asarray(arrays[0])
     module = program(function, hk.dtype(first.dtype)[first.shape])
     counts = {"replicas": world.size // partitions, "partitions": partitions}
-    own = {name: queue[world.rank] for name, queue in queues.items()}
     arguments = [[a] for a in arrays]
     wanted = hk.evaluate(module, *arguments, **counts, **queues)
-    same(hk.evaluate(module, arrays[world.rank], **counts, **own, world=world), wanted[world.rank])
     run = hk.compile(module, **counts, threads=1)
-    wanted = run(*arguments, **queues)
-    same(run(arrays[world.rank], **own, world=world), wanted[world.rank], nan_bits=False)
+    compiled = run(*arguments, **queues)
+    if isinstance(world, Several):
+        given, own = world.part(arguments), {name: world.part(queue) for name, queue in queues.items()}
+        found = hk.evaluate(module, *given, **counts, **own, world=world.world)
+        same(tuple(found), tuple(world.part(wanted)))
+        same(tuple(run(*given, **own, world=world.world)), tuple(world.part(compiled)), nan_bits=False)
+        return
+    own = {name: queue[world.rank] for name, queue in queues.items()}
+    same(hk.evaluate(module, arrays[world.rank], **counts, **own, world=world), wanted[world.rank])
+    same(run(arrays[world.rank], **own, world=world), compiled[world.rank], nan_bits=False)
+
+
+@dataclass
+class Several:
+    """A world of which each rank has several devices. `size`: how many there are in all."""
+
+    world: Any
+    each: int
+
+    @property
+    def size(self) -> int:
+        return self.world.size * self.each
+
+    def part(self, values: Any) -> list[Any]:
+        """Those of this rank's devices."""
+        return list(values)[self.world.rank * self.each : (self.world.rank + 1) * self.each]
 
 
 # -- collectives
@@ -420,13 +445,108 @@ CASES: dict[str, Callable[[Any], None]] = {
 }  # fmt: skip
 
 
+# -- several devices a rank
+
+
+def channels_of_several(some: Several) -> None:
+    """A ring of programs in which messages stay on a rank, or go to the other."""
+    n = some.size
+
+    def part(number: int) -> Function:
+        def function(b: hk.Builder, x: hk.XlaOp) -> hk.XlaOp:
+            given, taken = hk.ChannelHandle(number + 1), hk.ChannelHandle((number - 1) % n + 1)
+            if number == 0:
+                token = hk.send_with_token(x, b.create_token(), given)
+                return hk.recv_with_token(token, x.shape, taken)[0]
+            received, token = hk.recv_with_token(b.create_token(), x.shape, taken)
+            hk.send_with_token(received * x, token, given)
+            return received
+
+        return function
+
+    modules = [program(part(d), hk.f32[3], name=f"part_{d}") for d in range(n)]
+    programs = [(module, [np.arange(3, dtype=F) + d]) for d, module in enumerate(modules)]
+    wanted = hk.evaluate_mpmd(programs)
+    for _ in range(2):
+        same(tuple(hk.evaluate_mpmd(programs, world=some.world)), tuple(some.part(wanted)))
+
+
+def queues_of_several(some: Several) -> None:
+    def function(b: hk.Builder, x: hk.XlaOp) -> hk.XlaOp:
+        total = hk.all_reduce(b.infeed(hk.f32[1]) * x, FOLDS["subtract"])
+        hk.outfeed(total + x, hk.f32[1])
+        return hk.tuple_(b, [total, hk.rng_uniform(b.constant(F(0)), b.constant(F(1)), hk.f32[4])])
+
+    arrays = [[np.float32([d])] for d in range(some.size)]
+    feeds = [[np.float32([d + 1])] for d in range(some.size)]
+    module, counts = program(function, hk.f32[1]), {"replicas": some.size}
+    wanted, outfed = hk.evaluate(module, *arrays, **counts, infeed=feeds, seed=5, return_outfeed=True)
+    for run in (lambda *a, **k: hk.evaluate(module, *a, **counts, **k), hk.compile(module, **counts)):
+        options = {"infeed": some.part(feeds), "seed": 5, "return_outfeed": True, "world": some.world}
+        results, fed = run(*some.part(arrays), **options)
+        same(tuple(results), tuple(some.part(wanted)))
+        same(tuple(map(tuple, fed)), tuple(map(tuple, some.part(outfed))))
+
+
+def deadlock_of_several(some: Several) -> None:
+    """Of every device in turn: the message is that of threads; and the next run works."""
+
+    def function(b: hk.Builder, x: hk.XlaOp) -> hk.XlaOp:
+        first = hk.reshape(hk.slice_in_dim(x, 0, 1, 1, 0), [])
+        return hk.conditional(hk.gt(first, F(0)), x, lambda v: hk.all_reduce(v, add), x, hk.neg)
+
+    module, counts = program(function, hk.f32[2]), {"replicas": some.size}
+    compiled = hk.compile(module, **counts)
+    for missing in range(some.size):
+        arrays = [[np.float32([-1 if d == missing else 1, d])] for d in range(some.size)]
+        for run in (lambda *a, **k: hk.evaluate(module, *a, **counts, **k), compiled):
+            wanted = error_of(lambda run=run, a=arrays: run(*a), hk.DeadlockError)
+            found = error_of(lambda run=run, a=arrays: run(*some.part(a), world=some.world), hk.DeadlockError)
+            assert str(found) == str(wanted), (str(found), str(wanted))
+    compare(some, lambda b, x: hk.all_reduce(x, add), [np.float32([d]) for d in range(some.size)])
+
+
+def failing_device_of_several(some: Several) -> None:
+    module = program(lambda b, x: hk.all_reduce(b.infeed(hk.f32[1]) + x, add), hk.f32[1])
+    arrays, counts = [[np.zeros(1, F)]] * some.size, {"replicas": some.size}
+    compiled = hk.compile(module, **counts)
+    for failing in range(some.size):
+        feeds = [[np.float32([1])] if d != failing else [] for d in range(some.size)]
+        for run in (lambda *a, **k: hk.evaluate(module, *a, **counts, **k), compiled):
+            wanted = error_of(lambda run=run, f=feeds: run(*arrays, infeed=f))
+            own = some.part(feeds)
+            found = error_of(lambda run=run, f=own: run(*some.part(arrays), infeed=f, world=some.world))
+            assert (type(found), str(found)) == (type(wanted), str(wanted)), (str(found), str(wanted))
+
+
+def bad_arguments_of_several(some: Several) -> None:
+    module, world = program(lambda b, x: hk.all_reduce(x, add), hk.f32[2]), some.world
+    x = [np.zeros(2, F)]
+    odd = error_of(lambda: hk.evaluate(module, x, x, replicas=some.size + 1, world=world), hk.ArgumentError)
+    assert f"{some.size + 1} replica(s) of 1 partition(s) on {world.size} MPI process(es)" in str(odd), str(odd)
+    few = error_of(lambda: hk.evaluate(module, x, replicas=some.size, world=world), hk.ArgumentError)
+    assert "1" in str(few) and str(some.each) in str(few), str(few)
+
+
+SEVERAL: dict[str, Callable[[Any], None]] = {
+    case.__name__: case
+    for case in (
+        all_reduce, all_reduce_of_flags, extremes_without_nan, groups, exchanges, several_operands, no_elements,
+        large, ragged, partitions, control_flow, channels_of_several, queues_of_several, deadlock_of_several,
+        failing_device_of_several, bad_arguments_of_several,
+    )
+}  # fmt: skip
+
+
 def main(names: list[str]) -> None:
     from mpi4py import MPI
 
+    each = int(names.pop(0)) if names and names[0].isdigit() else 1
     world = hk.mpi_world()
-    for name in names or list(CASES):
+    cases = CASES if each == 1 else SEVERAL
+    for name in names or list(cases):
         try:
-            CASES[name](world)
+            cases[name](world if each == 1 else Several(world, each))
         except Exception:
             print(f"{name}, rank {world.rank}: {traceback.format_exc()}", flush=True)
             time.sleep(1)

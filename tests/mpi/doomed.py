@@ -29,7 +29,7 @@ def main(doomed: int, when: str) -> None:
     world = hk.mpi_world()
     mine = world.rank == doomed
     whole = program(lambda b, x: hk.all_reduce(x, add), hk.f32[1000])
-    others = program(lambda b, x: hk.all_reduce(x, add, [[2, 0, 1]]), hk.f32[1000])
+    others = program(lambda b, x: hk.all_reduce(x, add, [[0, 1], [2]]), hk.f32[1000])
     seen = 0
 
     def before(instruction: Any, operands: Any) -> None:
@@ -41,7 +41,7 @@ def main(doomed: int, when: str) -> None:
     if mine and when == "moving":
         Mover.exchange = lambda *_: ends()  # type: ignore[method-assign,assignment]
     if mine and when == "grouping":
-        Mover._group = lambda *_: ends()  # type: ignore[method-assign,assignment]
+        Mover.prepare = lambda *_: ends()  # type: ignore[method-assign,assignment]
     if mine and when == "raising":
         raise ValueError("not in a run")
     run = hk.compile(whole, replicas=world.size) if when == "machine code" else None

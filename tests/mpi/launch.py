@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,12 +21,15 @@ SECONDS = 180.0
 """After which what hangs is ended. Nothing here takes a tenth of it, even on a busy machine."""
 
 
-def mpirun(count: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+def mpirun(
+    count: int, *arguments: object, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """`python ARGUMENTS` on so many processes."""
+    environment = environment or {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     command = [str(MPIRUN), "-n", str(count), sys.executable, *map(str, arguments)]
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+        env=environment,
     )  # fmt: skip
     try:
         out, err = process.communicate(timeout=SECONDS)

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mpi.cases import CASES
+from tests.mpi.cases import CASES, SEVERAL
 from tests.mpi.launch import mpirun, needs_mpi
 from tests.rules.labels import rule
 
 pytestmark = needs_mpi
 
 
-def passed(count: int) -> None:
-    done = mpirun(count, "-m", "tests.mpi.cases")
-    assert done.stdout.splitlines() == [f"ok {case}" for case in CASES], done.stdout + done.stderr
+def passed(count: int, each: int = 1) -> None:
+    done = mpirun(count, "-m", "tests.mpi.cases", each)
+    cases = CASES if each == 1 else SEVERAL
+    assert done.stdout.splitlines() == [f"ok {case}" for case in cases], done.stdout + done.stderr
 
 
 @rule("ARED-2", "ARED-7", "MAX-1", "MAX-2", "AGATHER-2", "RSCAT-2", "A2A-2", "CPERM-2", "BEY-63", "BEY-65", "GRP-4")
 @rule("COMM-1", "COMM-11", "COMM-14", "INFEED-2", "OUTFEED-2", "RNG-7", "GRP-6", "GRP-8", "EXEC-2", "EXEC-3")
 def test_two_ranks_agree_with_threads() -> None:
     passed(2)
+
+
+def test_two_ranks_of_two_devices_agree_with_threads() -> None:
+    passed(2, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "each"), [(2, 3), (3, 2), (1, 2)])
+def test_ranks_of_several_devices_agree_with_threads(count: int, each: int) -> None:
+    passed(count, each)
 
 
 @pytest.mark.slow

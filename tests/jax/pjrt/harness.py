@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +36,21 @@ def python(*arguments: str, timeout: float = 300, **environment: str) -> subproc
 
     PYTHONPATH: where its packages are, if not in this checkout. HLOKIT_JAX_PYTHON: another Python, with another JAX.
     """
+    with plugged(**environment) as variables:
+        command = [os.environ.get("HLOKIT_JAX_PYTHON", sys.executable), "-X", "faulthandler", *arguments]
+        return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+@contextmanager
+def plugged(**environment: str) -> Iterator[dict[str, str]]:
+    """The environment of a process in which JAX finds the plugin."""
     with tempfile.TemporaryDirectory() as folder:
         _install(Path(folder))
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT), folder])
         if "PYTHONPATH" in environment:
             path = os.pathsep.join([environment.pop("PYTHONPATH"), folder])
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_", "HLOKIT_BACKEND"))}
-        variables |= {"PYTHONPATH": path, "JAX_PLATFORMS": "hlokit,cpu", **environment}
-        command = [os.environ.get("HLOKIT_JAX_PYTHON", sys.executable), "-X", "faulthandler", *arguments]
-        return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout, check=False)
+        yield variables | {"PYTHONPATH": path, "JAX_PLATFORMS": "hlokit,cpu", **environment}
 
 
 def _install(folder: Path) -> None:

@@ -40,7 +40,7 @@ class _Run:
 class Hub:
     """Serves `size` ranks, each of which connects to `address` and shows `secret` first.
 
-    `prepared`: the devices' names and homes, and the instructions, of the next run, which rank 0 gives before it begins.
+    `prepared`: the devices' names and homes, and the instructions, of the next run; rank 0 gives them before it begins.
     """
 
     def __init__(self, size: int, secret: str, host: str = "") -> None:

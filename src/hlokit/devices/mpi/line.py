@@ -83,8 +83,9 @@ class Line:
         """From now on these devices of the rank have queues, which are empty, and no others."""
         with self._taking:
             fresh: dict[int, SimpleQueue[Message]] = {device: SimpleQueue() for device in devices}
-            for queue in fresh.values() if self._lost is not None else ():
-                queue.put(self._lost)
+            if self._lost is not None:
+                for queue in fresh.values():
+                    queue.put(self._lost)
             self._answers = {None: self._answers[None], **fresh}
 
     def stop(self) -> None:

@@ -25,8 +25,6 @@ _EAGER_TESTS = 2000
 """Questions without a pause in which the processor is left to others for longer."""
 _PAUSES = 50e-6, 1e-3
 """Seconds: the shortest and the longest."""
-
-
 _TAGS = 2**15
 """Tags that every MPI has."""
 
@@ -34,8 +32,8 @@ _TAGS = 2**15
 class Group(NamedTuple):
     """Devices that meet. `ranks`: the processes that have them, in the order in which their bytes are named here.
 
-    key   names the group's communicator: two groups may be at work on the same ranks at the same time. None: all devices
-          are in it, so that no other is
+    key   names the group's communicator: two groups may be at work on the same ranks at the same time. None: all
+          devices are in it, so that no other is
     """
 
     ranks: tuple[int, ...]

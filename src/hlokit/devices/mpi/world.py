@@ -167,9 +167,8 @@ class World:
 
         try:
             for device, body in bodies.items():
-                own = self._own[device]
-                run = partial(context.copy().run, work, own, body)
-                workers.append(begun(own.name, run))
+                task = partial(work, self._own[device], body)
+                workers.append(begun(self._own[device].name, partial(context.copy().run, task)))
             for _ in bodies:
                 while not through.acquire(timeout=0.5):  # with a limit, so that an interrupt is noticed everywhere
                     pass

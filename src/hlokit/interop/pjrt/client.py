@@ -85,7 +85,7 @@ def platform_version() -> str:
     return f"hlokit {__version__}"
 
 
-_topology: Topology | None = None
+_current: Topology | None = None
 """Of the newest client; None: there is none yet."""
 _job: Job | None = None
 """The processes of the newest client, if there are several."""
@@ -99,7 +99,7 @@ _memories: dict[int, tuple[Device, Memory]] = {}
 
 def topology() -> Topology:
     """Who has which devices."""
-    return _topology or Topology(0, (_environments_count(),))
+    return _current or Topology(0, (_environments_count(),))
 
 
 def job() -> Job:
@@ -226,16 +226,16 @@ def _forked(*args: Any, **kwargs: Any) -> Any:
 @function("Client_Create")
 def _create(a: Any) -> None:
     _mind_forks()
-    global _topology, _job, _generation
+    global _current, _job, _generation
     options = read_named(a.create_options, a.num_options)
     given = options.get("num_devices")
     count = _environments_count() if given is None else _checked_count(int(given), f"num_devices={given}")
-    _topology, _job = Topology(0, (count,)), None
+    _current, _job = Topology(0, (count,)), None
     if _others is not None:
         process, processes, store = _others
         _generation += 1
         _job = joined(process, processes, count, store, _generation - 1)
-        _topology = _job.topology
+        _current = _job.topology
     devices()
     a.client = _handle()
 
@@ -275,7 +275,7 @@ def _lookup_addressable(a: Any) -> None:
     found = local_devices()
     if not 0 <= a.local_hardware_id < len(found):
         raise ArgumentError(f"there is no device {a.local_hardware_id} of this process: there are {len(found)}")
-    a.addressable_device = found[a.local_hardware_id].address
+    a.addressable_device = found[int(a.local_hardware_id)].address
 
 
 def _numbered(number: int) -> int:
@@ -286,19 +286,20 @@ def _numbered(number: int) -> int:
 
 @function("Client_AddressableMemories")
 def _addressable_memories(a: Any) -> None:
-    found = [memory.address for device in local_devices() for memory in device.memories]
+    found: list[int] = [memory.address for device in local_devices() for memory in device.memories]
     a.addressable_memories, a.num_addressable_memories = FOREVER.fixed_words(found), len(found)
 
 
 @function("Client_DefaultDeviceAssignment")
 def _default_assignment(a: Any) -> None:
+    """Of devices of this process, if it has enough."""
     import ctypes
 
-    """Of devices of this process, if it has enough."""
     count = a.num_replicas * a.num_partitions
     if count > min(len(devices()), a.default_assignment_size):
         raise ArgumentError(f"{a.num_replicas} replicas of {a.num_partitions} partitions: {len(devices())} devices")
-    (ctypes.c_int32 * count).from_address(a.default_assignment)[:] = [d.number for d in (devices() if count > len(local_devices()) else local_devices())[:count]]
+    chosen = local_devices() if count <= len(local_devices()) else devices()
+    (ctypes.c_int32 * count).from_address(a.default_assignment)[:] = [device.number for device in chosen[:count]]
 
 
 @function("Client_TopologyDescription")

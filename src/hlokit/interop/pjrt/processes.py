@@ -62,7 +62,7 @@ def engine() -> str:
     """HLOKIT_COLLECTIVES: what carries collectives between processes. UnsupportedError for what there is not."""
     found = os.environ.get("HLOKIT_COLLECTIVES", "mpi")
     if found not in ENGINES:
-        raise UnsupportedError(f"HLOKIT_COLLECTIVES={found!r}: collectives between processes go by {', '.join(ENGINES)}")
+        raise UnsupportedError(f"HLOKIT_COLLECTIVES={found!r}: expected one of {', '.join(ENGINES)}")
     return found
 
 
@@ -75,7 +75,7 @@ class Job:
     name: str
     world: World
     ranks: tuple[int, ...]
-    _worlds: dict[tuple[int, ...], World] = field(default_factory=dict)
+    _worlds: dict[tuple[int, ...], World] = field(default_factory=lambda: {})
 
     def placed(self, homes: Sequence[int]) -> Placement:
         """What carries collectives between devices that these processes have. All of them ask for it."""
@@ -119,7 +119,8 @@ def joined(process: int, count: int, devices: int, store: Store, generation: int
         raise UnsupportedError(text) from None
     rank, size = position()
     name = f"hlokit/{generation}"
-    own = {"hlokit": __version__, "engine": carried_by, "processes": count, "devices": devices, "rank": rank, "size": size}
+    own = {"hlokit": __version__, "engine": carried_by, "processes": count, "devices": devices}
+    own |= {"rank": rank, "size": size}
     store.put(f"{name}/{process}", json.dumps(own).encode())
     found = _all(store, name, count)
     for other, facts in enumerate(found):

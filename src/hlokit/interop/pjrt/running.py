@@ -145,8 +145,9 @@ def _evaluated(module: HloModule, replicas: int, partitions: int, *args: Any, wo
     before, after = _hooks[-1]
     if traps_nan():
         after = nan_trap(after)
-    counts = {"replicas": replicas, "partitions": partitions}
-    return evaluate(module, *args, **counts, before=before, after=after, world=world)
+    return evaluate(
+        module, *args, replicas=replicas, partitions=partitions, before=before, after=after, world=world
+    )  # fmt: skip
 
 
 def backend() -> str:
