@@ -75,7 +75,7 @@ class Job:
     name: str
     world: World
     ranks: tuple[int, ...]
-    _worlds: dict[tuple[int, ...], World] = field(default_factory=lambda: {})
+    _worlds: dict[tuple[int, ...], World] = field(default_factory=dict[tuple[int, ...], "World"])
 
     def placed(self, homes: Sequence[int]) -> Placement:
         """What carries collectives between devices that these processes have. All of them ask for it."""
