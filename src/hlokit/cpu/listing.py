@@ -131,7 +131,7 @@ class _Program:
                 yield f"  branch {k}:"
                 yield from _inner(self.block(branch))
         elif isinstance(step, CallStep):
-            yield f"call {names} of @{step.subprogram.name}: {moved}"
+            yield f"call of @{step.subprogram.name} for {names}: {moved}"
             if step.scratch is not None:
                 yield f"  scratch: {step.scratch.nbytes} bytes"
 
