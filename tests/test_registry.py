@@ -66,6 +66,29 @@ def test_ops_are_interned_frozen_and_hash_by_identity() -> None:
         OPS["add"](5)
 
 
+def test_an_opcode_and_a_pass_of_hlokits_are_not_defined_again() -> None:
+    from hlokit.hlo.op import Op
+    from hlokit.passes.pipeline import PASSES, Pass
+
+    with pytest.raises(TypeError, match=r"the opcode log2 is that of hlokit.ops.transcendental.Log2"):
+
+        class _Log2(Op, name="log2"):
+            pass
+
+    with pytest.raises(TypeError, match=r"the pass dce is that of hlokit.passes\.\w+\.\w+"):
+
+        class _Dce(Pass):
+            name = "dce"
+
+    assert OPS["log2"].__name__ == "Log2" and PASSES["dce"].__name__ != "_Dce"
+    for _ in range(2):  # a cell of a notebook, run again
+
+        class _Own(Op, name="own-of-this-test"):
+            pass
+
+    del OPS["own-of-this-test"]
+
+
 def output_of(code: str) -> str:
     """What the code prints in a process of its own."""
     import subprocess

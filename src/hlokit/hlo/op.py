@@ -211,6 +211,9 @@ class Op:
         if "infer" in cls.__dict__:
             cls.least_operands = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in _operands_of(cls.infer))
         if name is not None:
+            known = OPS.get(name)
+            if known is not None and known.__module__.startswith("hlokit."):  # a notebook may define its own ones again
+                raise TypeError(f"the opcode {name} is that of {known.__module__}.{known.__qualname__}")
             cls.opcode = name
             OPS[name] = cls
 

@@ -42,6 +42,9 @@ class Pass:
 
     def __init_subclass__(cls) -> None:
         if cls.name:
+            known = PASSES.get(cls.name)
+            if known is not None and known.__module__.startswith("hlokit."):  # a notebook may define its own ones again
+                raise TypeError(f"the pass {cls.name} is that of {known.__module__}.{known.__qualname__}")
             PASSES[cls.name] = cls
 
     def run(self, module: HloModule) -> bool:
