@@ -178,7 +178,7 @@ class AmxFactors:
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """Of factors that are multiplied as they are."""
+        """The arithmetic of factors that are multiplied as they are."""
         return Arithmetic(self.name, self.total, self.memory, self.group, is_matrix=True)
 
     def number(self, unit: int, own: int) -> int:
