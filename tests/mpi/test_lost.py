@@ -29,7 +29,7 @@ def test_a_killed_rank_fails_the_others(doomed: int, when: str) -> None:
         said = f"rank {doomed} is gone: its process ended"
         assert said in done.stdout + done.stderr, done.stdout + done.stderr
         if when != "grouping":  # there MPI itself waits, and is ended
-            assert f"rank {rank}: " in done.stdout, done.stdout + done.stderr
+            assert f"rank {rank}: {said}" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hlokit partition model.hlo --mesh a=8 --in-shardings '{devices=[8,1]<=[8]};' --output parts.hlo",
     ),
     "simulate": ("hlokit simulate model.hlo --topology ring:8 --bandwidth 100GB/s --latency 1us --trace trace.json",),
+    "devices": ("hlokit devices /tmp/flight", "hlokit devices --json rank0.json rank1.json"),
     "ops": ("hlokit ops reduce-window",),
     "explain": ("hlokit explain BCAST-3", "hlokit explain reduce-window"),
     "completion": ("hlokit completion bash > ~/.local/share/bash-completion/completions/hlokit",),

@@ -21,6 +21,7 @@ from hlokit.tools.conform import conform
 from hlokit.tools.convert import convert
 from hlokit.tools.cost import cost
 from hlokit.tools.debug import debug
+from hlokit.tools.devices import devices
 from hlokit.tools.diff import diff
 from hlokit.tools.examples import epilogue
 from hlokit.tools.explain import explain
@@ -87,7 +88,7 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
 
 for _command in (
     run, check, convert, opt, diff, view, compare, reduce, extract, fuzz, conform, cost, bench, debug, compile,
-    partition, simulate, ops, explain, completion,
+    partition, simulate, devices, ops, explain, completion,
 ):  # fmt: skip
     app.command(_command, help_epilogue=epilogue(_command.__name__))
 app.command(print_module, name="print", help_epilogue=epilogue("print"))

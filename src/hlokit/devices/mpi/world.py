@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 from mpi4py import MPI
 
+from hlokit.devices.flight_recorder import Entry, FlightRecorder
 from hlokit.devices.grid import Halt, begun, placed
 from hlokit.devices.mpi.collective import Collective, group_of, has_nan, leaves, shapes_of
 from hlokit.devices.mpi.hub import Hub
@@ -78,7 +79,9 @@ class World:
         self._parties: dict[tuple[int, ...], _Party] = {}
         self._mover = Mover(self._comm, self._check, self._blocked)
         self._hub: Hub | None = None
-        self._line = Line(self._connected(), self._noticed)
+        end = self._connected()
+        self.recorder = FlightRecorder(self._secret, self.rank, self.size)
+        self._line = Line(end, self._noticed)
         atexit.register(self.close)
         self._come_together()
 
@@ -91,6 +94,7 @@ class World:
     def close(self, error: BaseException | None = None) -> None:
         """Leaves; ranks that begin a run after that raise `error`, or one that says that this rank has left."""
         atexit.unregister(self.close)
+        self.recorder.close()
         left = EvaluationError(f"rank {self.rank} has left") if error is None else error
         self._line.tell(do="leave", error=error_message(left, f"rank {self.rank}"))
         self._line.close()
@@ -125,18 +129,26 @@ class World:
             if self._hub is not None:
                 self._hub.prepared = names, homes, instructions
             interrupt: BaseException | None = None
+            self.recorder.begin(program, title, homes, self._numbers)
             self._line.open(bodies)
             try:
                 try:
                     self._begun(program, title)
+                    self.recorder.progress("running")
                     self._run_bodies(bodies)
+                    self.recorder.progress("ending")
                 except BaseException as raised:
                     interrupt = raised
                     self._interrupted(raised)
                 self._over(interrupt)
+                self.recorder.progress("over")
             except BaseException as raised:
                 if not isinstance(raised, Exception):  # an interrupt on the way
                     self._interrupted(raised)
+                if raised is self.lost and not raised.__notes__:
+                    for place in self.recorder.places():
+                        raised.add_note(f"rank {self.rank} {place}")
+                self.recorder.fail(error_message(raised, f"rank {self.rank}")["text"])
                 raise
             return [self._own[device].result for device in bodies]
 
@@ -190,7 +202,7 @@ class World:
         except Cancelled:
             pass
         except Exception as error:
-            own.error = placed(own.name, error)
+            own.error = error if error is self.lost else placed(own.name, error)
         finally:
             own.leave()
         self._tell_end(own)
@@ -310,19 +322,23 @@ class World:
         own = self._at(device, instruction)
         arrays: list[Any] = []
         header = described(value, arrays)
-        tag = self._gone_on(own, do="send", at=self._numbers[instruction], route=route, value=header)["value"]
-        data = buffer(packed_size(arrays_of(header)))
-        pack(arrays, data)
-        if route.target is not None:
-            self._mover.send(self._homes[route.target], tag, data)
+        with self.recorder.transfer(device, instruction, route, sum(array.nbytes for array in arrays)) as entry:
+            tag = self._gone_on(own, do="send", at=self._numbers[instruction], route=route, value=header)["value"]
+            entry.met()
+            data = buffer(packed_size(arrays_of(header)))
+            pack(arrays, data)
+            if route.target is not None:
+                self._mover.send(self._homes[route.target], tag, data)
         own.is_inside = False
 
     def receive(self, device: int, instruction: Instruction, route: Route) -> Any:
         own = self._at(device, instruction)
-        found = self._gone_on(own, do="receive", at=self._numbers[instruction], route=route)["value"]
-        kinds = arrays_of(found["header"])
-        source = self.rank if route.source is None else self._homes[route.source]
-        data = self._moved(own, lambda: self._mover.receive(source, found["tag"], packed_size(kinds)))
+        with self.recorder.transfer(device, instruction, route, instruction.shape.nbytes) as entry:
+            found = self._gone_on(own, do="receive", at=self._numbers[instruction], route=route)["value"]
+            entry.met()
+            kinds = arrays_of(found["header"])
+            source = self.rank if route.source is None else self._homes[route.source]
+            data = self._moved(own, lambda: self._mover.receive(source, found["tag"], packed_size(kinds)))
         own.is_inside = False
         return rebuilt(found["header"], unpacked(data, kinds))
 
@@ -378,11 +394,26 @@ class World:
     ) -> Any:
         """What `move` gives, called once all members have come, by one device of each rank for all of that rank: with
         what these gave, by device, and every member's header."""
+        with self.recorder.collective(device, instruction, members, sum(array.nbytes for array in given)) as entry:
+            return self._met_at(entry, device, instruction, members, group, header, given, move)
+
+    def _met_at(
+        self,
+        entry: Entry,
+        device: int,
+        instruction: Instruction,
+        members: Sequence[int],
+        group: Group,
+        header: Any,
+        given: Any,
+        move: Callable[[Mapping[int, Any], Sequence[Any]], Any],
+    ) -> Any:
         own = self._at(device, instruction)
         self._mover.room_for(group)
         party, is_last = self._joined(tuple(members), device, given)
         at = self._numbers[instruction]
         answer = self._gone_on(own, do="meet", at=at, members=list(members), value=header)
+        entry.met()
 
         def moved() -> Any:
             self._mover.prepare(group, answer["number"])
@@ -446,6 +477,9 @@ class World:
 
     def _noticed(self, message: Message) -> None:
         """On the listening thread: another device failed, or its process is gone."""
+        self.recorder.note(message["error"]["text"])  # first: as soon as the devices know, they leave what they are at
+        if message["is"] == "stop":
+            self.recorder.fail(message["error"]["text"])
         if message["is"] == "lost" and self.lost is None:
             self.lost, self.is_broken = error_from(message["error"]), not message["left"]
             timer = threading.Timer(_GRACE_SECONDS, self._give_up)
@@ -472,6 +506,7 @@ class World:
 
     def _give_up(self) -> None:
         """MPI waits for a process that is gone, and does not come back."""
+        self.recorder.fail(str(self.lost))
         if self._in_mpi:
             print(f"error: {self.lost}", file=sys.stderr)
             _end_without_mpi()
