@@ -266,3 +266,17 @@ ENTRY e { x = f32[] parameter(0) ROOT w = f32[] while(x), condition=cond, body=b
     assert hk.evaluate(module, *given) == 1
     with pytest.raises(hk.EvaluationError, match=r"no result within 0\.2 s"):
         near((np.float32(2),), (np.float32(1),), module, given, 0, seconds=0.2)
+
+
+def test_an_element_that_only_a_condition_takes_is_kept() -> None:
+    text = """HloModule m
+body { t = (s32[], s32[], f32[3]) parameter(0) n = s32[] get-tuple-element(t), index=0 i = s32[] get-tuple-element(t), index=1
+  v = f32[3] get-tuple-element(t), index=2 one = s32[] constant(1) j = s32[] add(i, one) w = f32[3] exponential(v)
+  ROOT r = (s32[], s32[], f32[3]) tuple(n, j, w) }
+cond { t = (s32[], s32[], f32[3]) parameter(0) n = s32[] get-tuple-element(t), index=0 i = s32[] get-tuple-element(t), index=1
+  ROOT c = pred[] compare(n, i), direction=GT }
+ENTRY e { n = s32[] parameter(0) x = f32[3] parameter(1) z = s32[] constant(0) s = (s32[], s32[], f32[3]) tuple(n, z, x)
+  ROOT w = (s32[], s32[], f32[3]) while(s), condition=cond, body=body }"""
+    found = hk.reduce_module(hk.parse(text), has("while", "exponential", "compare"))
+    assert has("while", "exponential", "compare")(found.module)
+    hk.verify(found.module)

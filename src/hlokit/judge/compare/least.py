@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ from hlokit.judge.reduce.search import Reduction, reduce_module
 _LEAST_LIMIT = 2.0
 """Seconds that a run of a reduction may take at least."""
 _REFERENCE_LIMIT = 20.0
-"""Seconds that the reference may take for a program that is tried."""
+"""Seconds that the reference may take for the program that a reduction begins with."""
 _MEMORY = 1 << 30
 """Bytes that the reference may take for an array of a program that is tried."""
 
@@ -34,6 +35,8 @@ class Shows:
         self.failure = "" if judgement.outcome.status == "ok" else kind_of(str(judgement.outcome))
         self.foreign = is_foreign(engine)
         self.exact = engine.name.partition("@")[0] in EXACT
+        self.seconds = _REFERENCE_LIMIT
+        """That the reference may take: of smaller programs a few times what it took before."""
 
     def __call__(self, module: HloModule, *arguments: Any) -> bool:
         outcome = self.engine.run(module, arguments)
@@ -42,17 +45,19 @@ class Shows:
         if self.failure:
             return False
         try:
-            ends = Deadline(_REFERENCE_LIMIT)
+            start = time.monotonic()
+            ends = Deadline(self.seconds)
             expected = tuple(leaves(evaluate(module, *arguments, memory_limit=_MEMORY, before=ends)))
+            self.seconds = min(self.seconds, max(_LEAST_LIMIT, 10 * (time.monotonic() - start)))
             if len(expected) != len(outcome.leaves) or differs(outcome.leaves, expected) is None:
                 return False
             if self.exact:
                 return True
-            if near(outcome.leaves, expected, module, arguments, 0, seconds=_REFERENCE_LIMIT) is None:
+            if near(outcome.leaves, expected, module, arguments, 0, seconds=self.seconds) is None:
                 return False
             if not self.foreign:
                 return True
-            return not rules_that_allow(outcome.leaves, expected, module, arguments, _REFERENCE_LIMIT)
+            return not rules_that_allow(outcome.leaves, expected, module, arguments, self.seconds)
         except HlokitError:
             return False
 

@@ -264,10 +264,11 @@ class DropState(InstructionEdit):
 
     @staticmethod
     def _is_handed_on(computation: Computation, place: int) -> bool:
-        """Nothing but the element itself is made of it."""
+        """Nothing but the element itself is made of it: by a condition, nothing at all."""
         taken = [user for user in computation.parameters[0].users if user.op.index == place]  # type: ignore[attr-defined]
         users = [(user, where) for one in taken for user, where in one.users.items()]
-        return all(user is computation.root and where == place for user, where in users)
+        root = computation.root
+        return all(user is root and root.shape.is_tuple and where == place for user, where in users)
 
     def change(self, case: Case, computation: Computation, instruction: Instruction, *choice: Any) -> bool:
         place = int(choice[0])
