@@ -434,6 +434,7 @@ def fuzz(
     types: Sequence[str] | None = None,
     modules: Sequence[HloModule] = (),
     mutate: Sequence[HloModule] = (),
+    shardings: bool = False,
     folder: str | Path | None = None,
     seconds: float = 60.0,
     reduce_seconds: float = 30.0,
@@ -459,6 +460,8 @@ def fuzz(
         Programs to begin with: random ops are added to copies of them.
     mutate : sequence of HloModule, optional
         Programs that are mutated: other ops, operands and sizes, a few at a time.
+    shardings : bool, optional
+        Whether arrays get random shardings of a mesh, for the engines "partitioned" and "partitioned-compiled".
     folder : path, optional
         Where the least program of each cause, its arguments and a report are kept, and where a campaign that was
         stopped goes on.
@@ -496,8 +499,8 @@ def fuzz(
         )  # fmt: skip
     where = None if folder is None else Path(folder)
     return fuzz(
-        count, engines, seed=seed, options=options, modules=modules, mutate=mutate, folder=where, seconds=seconds,
-        reduce_seconds=reduce_seconds,
+        count, engines, seed=seed, options=options, modules=modules, mutate=mutate, shardings=shardings, folder=where,
+        seconds=seconds, reduce_seconds=reduce_seconds,
     )  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """Records the cases of `hlokit conform`: python -m tests.judge.conformance writes src/hlokit/judge/conform/cases.jsonl.gz.
 
+    --texts    records the cases of texts alone, and keeps the others
+
 Rules' examples: the tests that name rules (@rule) run, and each program that one evaluates in this process, with what
 came out, is a case of the rules of values that the test names. Recorded cases: those of tests/data/golden_sample, with
 XLA's own results, are cases of the rules of values of their ops.
@@ -8,8 +10,11 @@ XLA's own results, are cases of the rules of values of their ops.
 from __future__ import annotations
 
 import gzip
+import random
+import re
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,8 +26,8 @@ import hlokit as hk
 from hlokit.files.arrays import leaves_of
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.arguments import arguments_of
-from hlokit.judge.conform.cases import ConformanceCase, recorded
-from hlokit.rules import rules, selected
+from hlokit.judge.conform.cases import ConformanceCase, Kind, cases, recorded
+from hlokit.rules import LABEL, rules, selected
 from hlokit.text.parser import parse_hlo
 from tests.golden.cases import read_cases
 from tests.golden.check import XLA_WRONG
@@ -32,7 +37,13 @@ TARGET = TESTS.parent / "src/hlokit/judge/conform/cases.jsonl.gz"
 _LARGEST = 4096
 """Bytes that the arrays of a case may have together."""
 _MOST = 6
-"""Cases of one test."""
+"""Cases of one test, and refusals for one rule."""
+_CHANGES = 16
+"""Wrong texts that are tried for each program."""
+_TOKENS = (
+    ("number", r"(?<![\w.%-])\d+(?![\w.])"), ("type", r"\b[sufc]\d+\b|pred"), ("operand", r"(?<=[(,] )?%[\w.-]+(?=[,)])"),
+)  # fmt: skip
+"""What is changed in a wrong text, and how it is found."""
 _LEFT_OUT = {"rng", "rng-get-and-update-state", "infeed", "outfeed", "custom-call", "partition-id", "replica-id"}
 _CHAPTERS_LEFT_OUT = {"hlo_text", "collectives", "communication", "partitioning"}
 
@@ -67,6 +78,115 @@ class Recorder:
             case = _case(f"{stem} {number + 1}" if len(seen) > 1 else stem, wanted, module, arguments, result)
             if case is not None:
                 self.cases.append(case)
+
+
+class TextRecorder:
+    """A pytest plugin: keeps what tests of rules have read, and what was refused."""
+
+    def __init__(self) -> None:
+        self.cases: list[ConformanceCase] = []
+        self.name, self.labels, self.depth, self.count = "", list[str](), 0, 0
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Puts the recording reader where modules have the other, which they import by name."""
+        for module in [m for n, m in sys.modules.items() if n.partition(".")[0] in ("tests", "hlokit")]:
+            for name, value in list(vars(module).items()):
+                if value is parse_hlo and module.__name__ != __name__:
+                    setattr(module, name, self.parse)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        self.labels = list(dict.fromkeys(label for mark in item.iter_markers("rule") for label in mark.args))
+        self.name, self.count = f"{item.path.stem}::{item.name}", 0
+        yield
+        self.labels = []
+
+    def parse(self, text: Any, *arguments: Any, **options: Any) -> HloModule:
+        wanted = self._is_wanted(text, arguments, options)
+        self.depth += 1
+        try:
+            module = parse_hlo(text, *arguments, **options)
+        except hk.HlokitError as error:
+            if wanted:
+                self._refused(text, error)
+            raise
+        finally:
+            self.depth -= 1
+        if wanted:
+            self._read(module)
+        return module
+
+    def _is_wanted(self, text: Any, arguments: Any, options: Any) -> bool:
+        plain = isinstance(text, str) and not arguments and not options and not self.depth
+        return plain and bool(self.labels) and self.count < _MOST and len(text) <= _LARGEST
+
+    def _refused(self, text: str, error: hk.HlokitError) -> None:
+        labels = [label for label in re.findall(rf"\[({LABEL.pattern})\]", str(error)) if label in rules()]
+        if labels and isinstance(error, hk.ParseError) and "HloModule" in text:
+            self._keep(labels[-1:], text, "refusal")
+
+    def _read(self, module: HloModule) -> None:
+        labels = [label for label in self.labels if label in rules() and rules()[label].chapter == "hlo_text"]
+        text = str(module)
+        with suppress(hk.HlokitError):
+            if labels and module.entry_or_none is not None and str(parse_hlo(text)) == text:
+                self._keep(labels, text, "text")
+
+    def _keep(self, labels: list[str], text: str, kind: Kind) -> None:
+        self.count += 1
+        self.cases.append(ConformanceCase(f"{self.name} {kind} {self.count}", tuple(labels), text, (), (), kind))
+
+
+def of_texts() -> list[ConformanceCase]:
+    """The cases of texts, of the tests that name rules."""
+    recorder = TextRecorder()
+    paths = [str(p) for folder in ("rules", "text") for p in sorted((TESTS / folder).rglob("test_*.py")) if "rule" in p.read_text()]
+    pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "not slow", *paths], plugins=[recorder])
+    return recorder.cases
+
+
+def of_wrong_texts(legal: Iterable[ConformanceCase]) -> Iterator[ConformanceCase]:
+    """Refusals: legal programs with one number, type or operand of an instruction changed, and the rule that is broken."""
+    counts: Counter[str] = Counter()
+    for case in legal:
+        chance = random.Random(case.name)
+        for number in range(_CHANGES):
+            text = _changed(case.text, chance)
+            label = _broken_rule(text) if text != case.text else None
+            if label is not None and counts[label] < _MOST:
+                counts[label] += 1
+                yield ConformanceCase(f"{case.name} changed {number}", (label,), text, (), (), "refusal")
+
+
+def _changed(text: str, chance: random.Random) -> str:
+    """The text with one number, element type or operand of an instruction replaced."""
+    lines = text.splitlines(keepends=True)
+    places = [k for k, line in enumerate(lines) if " = " in line and " constant(" not in line]
+    if not places:
+        return text
+    place = chance.choice(places)
+    line = lines[place]
+    kind, pattern = chance.choice(_TOKENS)
+    found = [m for m in re.finditer(pattern, line) if m.start() > line.index(" = ")]
+    if not found:
+        return text
+    where = chance.choice(found)
+    others = {"number": ["0", "1", "2", "3", "7", "-1"], "type": ["f32", "s32", "pred", "u8", "c64"]}
+    names = [lines[k].removeprefix("  ").removeprefix("ROOT ").partition(" = ")[0] for k in places if k < place]
+    new = chance.choice(others.get(kind) or names or [where[0]])
+    lines[place] = line[: where.start()] + new + line[where.end() :]
+    return "".join(lines)
+
+
+def _broken_rule(text: str) -> str | None:
+    """The label of the rule for which a text is refused, if it can be read as far as that."""
+    try:
+        parse_hlo(text)
+    except hk.ParseError as error:
+        return error.label if error.label in rules() and not error.is_syntax else None
+    except hk.HlokitError:
+        pass
+    return None
 
 
 def is_of_values(label: str) -> bool:
@@ -136,13 +256,15 @@ def _rules_of(module: HloModule) -> list[str]:
 
 def main() -> None:
     """Writes the file; prints how many cases and rules it has."""
+    kept = [case for case in cases() if case.kind == "values"] if "--texts" in sys.argv else [*of_rules(), *of_xla()]
     unique: dict[tuple[object, ...], ConformanceCase] = {}
-    for case in [*of_rules(), *of_xla()]:
-        unique.setdefault((case.rules, case.text.partition("\n")[2], case.given), case)
+    for case in [*kept, *of_texts(), *of_wrong_texts(kept)]:
+        unique.setdefault((case.kind, case.rules, case.text.partition("\n")[2], case.given), case)
     lines = "".join(case.to_json() + "\n" for case in unique.values())
     TARGET.write_bytes(gzip.compress(lines.encode(), 9, mtime=0))
     counts = Counter(label for case in unique.values() for label in case.rules)
-    print(f"{len(unique)} cases of {len(counts)} rules, {TARGET.stat().st_size:,} bytes")
+    kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(case.kind for case in unique.values()).items())
+    print(f"{len(unique)} cases ({kinds}) of {len(counts)} rules, {TARGET.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

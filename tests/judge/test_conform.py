@@ -1,6 +1,7 @@
 """`hk.conform` and `hlokit conform`: the suite's cases, and reports on right and wrong engines."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,8 +13,9 @@ import hlokit as hk
 from hlokit.files.arrays import leaves_of
 from hlokit.judge.closeness.equality import differs
 from hlokit.judge.closeness.spread import near
+from hlokit.judge.conform import conforming
 from hlokit.judge.conform.cases import ConformanceCase, cases
-from hlokit.judge.engines.engine import CommandEngine, Engine
+from hlokit.judge.engines.engine import CommandEngine, Engine, engine_of
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.rules import rules
 from tests.judge.test_compare import tool
@@ -35,7 +37,14 @@ def test_all_cases_are_what_the_reference_gives() -> None:
 def check(some: list[ConformanceCase]) -> None:
     for case in some:
         assert all(label in rules() for label in case.rules), case.name
+        if case.kind == "refusal":
+            with pytest.raises(hk.ParseError) as caught:
+                hk.parse(case.text)
+            assert f"[{case.rules[0]}]" in str(caught.value)
+            continue
         assert str(hk.parse(case.text)) == case.text
+        if case.kind == "text":
+            continue
         found = tuple(map(np.asarray, leaves_of(hk.evaluate(case.module, *case.arguments))))
         if differs(found, case.expected):  # recorded of XLA, which rounds otherwise
             assert near(case.expected, found, case.module, case.arguments, 0) is None, case.name
@@ -118,3 +127,52 @@ def test_bad_input(words: list[str], message: str, capsys: pytest.CaptureFixture
 def test_a_command_that_fails_on_everything_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("conform", "--engine-cmd", "false", "--rules", "CLAMP") == 2
     assert "conform: false fails on a program of one constant, and on any: error: exit status 1" in capsys.readouterr().err
+
+
+def test_texts_are_refused_and_printed() -> None:
+    """By hlokit itself, which the cases were recorded of."""
+    kinds = {kind: [c for c in cases() if c.kind == kind] for kind in ("refusal", "text")}
+    assert len(kinds["refusal"]) > 100
+    assert len(kinds["text"]) > 30
+    chosen = sorted({label for some in kinds.values() for case in some[::9] for label in case.rules})
+    with engine_of("reference") as engine:
+        report = hk.conform(engine, rules=chosen)
+    texts = [r for r in report.results if r.case.kind != "values"]
+    assert len(texts) > 30
+    assert {r.status for r in texts} == {"passed"}
+
+
+TEXT_TOOL = """
+import sys, hlokit as hk
+text = open(sys.argv[1]).read()
+open(sys.argv[2], "w").write({printed})
+"""
+
+
+@pytest.mark.parametrize(
+    ("printed", "refusal", "text"),
+    [
+        ("str(hk.parse(text))", "equal", "equal"), ("text", "wrong", "equal"), ("1 / 0", "equal", "failed"),
+        ("'HloModule m'", "wrong", "wrong"), ("text.replace('negate', 'sine')", "wrong", "wrong"),
+    ],
+)  # fmt: skip
+def test_a_command_that_reads_text(tmp_path: Path, printed: str, refusal: str, text: str) -> None:
+    (tmp_path / "tool.py").write_text(TEXT_TOOL.format(printed=printed))
+    command = f"{sys.executable} {tmp_path / 'tool.py'} {{hlo}} {{printed}}"
+    legal = "HloModule m\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }"
+    with CommandEngine("true", text_command=command) as engine:
+        for body, kind, verdict in ((legal.replace("f32[2] neg", "f32[3] neg"), "refusal", refusal), (legal, "text", text)):
+            case = ConformanceCase("c", ("HINST-2",), body, (), (), kind)  # type: ignore[arg-type]
+            assert conforming._judged(case, engine).verdict == verdict
+    with CommandEngine("true") as engine:
+        case = ConformanceCase("c", ("HINST-2",), legal, (), (), "text")
+        assert conforming._judged(case, engine).verdict == "unsupported"
+
+
+def test_jaxlib_reads_texts() -> None:
+    some = [case for kind in ("refusal", "text") for case in [c for c in cases() if c.kind == kind][:3]]
+    with engine_of("jaxlib") as engine:
+        outcomes = [engine.read(case.text) for case in some]
+    assert {o.status for o in outcomes} <= {"ok", "error", "unsupported"}
+    assert any(o.status == "error" for o in outcomes[:3])
+    assert any("ENTRY" in o.message for o in outcomes[3:])

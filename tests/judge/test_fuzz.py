@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 import hlokit as hk
-from hlokit.judge.fuzz.campaign import again
+from hlokit.judge.fuzz.campaign import OF_SHARDINGS, again, drawn
 from hlokit.judge.fuzz.graph import Options
 from hlokit.judge.fuzz.mutations import mutated
 from hlokit.judge.fuzz.programs import grown, random_module
+from hlokit.judge.fuzz.shardings import sharded
 from hlokit.tools.main import main
 from tests.judge.test_compare import DOUBLED, TEXT, faulty, tool
 
@@ -126,3 +127,21 @@ def test_report_of_compare(tmp_path: Path) -> None:
 
 def test_random_module_is_the_same() -> None:
     assert str(random_module(5)) == str(random_module(5))
+
+
+def test_shardings_are_drawn_and_divided() -> None:
+    """Parts with collectives give what the whole program gives; the same seed draws the same shardings."""
+    first, again = (sharded(drawn(3, OF_SHARDINGS), 3) for _ in range(2))
+    assert str(first) == str(again)
+    assert "sharding={" in str(first)
+    found = hk.fuzz(6, engines=["partitioned", "partitioned-compiled"], shardings=True, seed=20)
+    assert not found.findings
+    assert found.verdicts["partitioned: equal"] >= 2
+    assert found.verdicts["partitioned-compiled: equal"] + found.verdicts["partitioned-compiled: allowed"] >= 2
+
+
+def test_a_program_without_shardings_is_not_divided() -> None:
+    module = hk.parse("ENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+    (found,) = hk.compare_engines(module, [1, 2], engines=["partitioned"]).judgements
+    assert found.verdict == "unsupported"
+    assert "has no shardings" in found.message

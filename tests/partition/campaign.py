@@ -13,7 +13,6 @@ import argparse
 import random
 import sys
 from collections import Counter
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,18 +20,16 @@ import numpy as np
 import hlokit as hk
 from hlokit.judge.fuzz.graph import Options
 from hlokit.judge.fuzz.programs import random_module
+from hlokit.judge.fuzz.shardings import random_mesh, shard_at_random
 from hlokit.judge.fuzz.values import random_array
 from hlokit.passes.partitioner import Network, partition
-from hlokit.types.mesh import Axis, Mesh
-from hlokit.types.sharding import DimensionSharding, NamedSharding, Sharding
+from hlokit.types.mesh import Mesh
 
-MESHES = ((2,), (4,), (2, 2), (8,), (2, 4), (2, 2, 2), (3,), (6,))
 NETWORKS = (Network(), Network(latency=0.0), Network(bandwidth=1e6, latency=0.0))
 """Where messages cost, where bytes do, and where bytes are all that does: plans and choices differ."""
 _NOT_DRAWN = frozenset({"rng", "rng-bit-generator", "rng-get-and-update-state"})
 _SHOW_ROUNDING = frozenset({"batch-norm-training", "batch-norm-grad", "bitcast-convert", "bitcast"})
 """Ops that make much of the last bit of a sum: of a variance of 0, or as an integer."""
-_SHARDED = 0.5
 _BOUND = 1e-3
 
 
@@ -52,45 +49,6 @@ def options(exact: bool) -> Options:
         denormals=False,
         identities=not exact,
     )
-
-
-def random_mesh(chance: random.Random) -> Mesh:
-    """A mesh of 2 to 8 devices, now and then in another order than 0, 1, 2, ..."""
-    sizes = chance.choice(MESHES)
-    axes = tuple(zip("abc", sizes, strict=False))
-    devices = list(range(int(np.prod(sizes))))
-    if chance.random() < 0.2:
-        chance.shuffle(devices)
-    return Mesh.make(axes, devices)
-
-
-def random_sharding(chance: random.Random, mesh: Mesh, rank: int) -> Sharding:
-    """Some axes, or halves of them, on some dimensions."""
-    free: list[Axis] = []
-    for name, size in mesh.axes:
-        if size % 2 == 0 and size > 2 and chance.random() < 0.4:
-            free += [Axis(name, 1, 2), Axis(name, 2, size // 2)]
-        else:
-            free.append(Axis(name))
-    chance.shuffle(free)
-    dimensions: list[list[Axis]] = [[] for _ in range(rank)]
-    for axis in free:
-        if rank and chance.random() < 0.6:
-            dimensions[chance.randrange(rank)].append(axis)
-    for axes in dimensions:  # neighbours that make one part are written as it
-        for a, b in pairwise(list(axes)):
-            if a.is_part and b.is_part and a.name == b.name and a.pre * a.size == b.pre:
-                axes.remove(b)
-                break
-    return Sharding("named", named=NamedSharding(mesh, tuple(DimensionSharding(tuple(axes)) for axes in dimensions)))
-
-
-def shard_at_random(chance: random.Random, module: hk.HloModule, mesh: Mesh) -> None:
-    """Gives arrays of the entry shardings."""
-    for instruction in module.entry.instructions:
-        if instruction.shape.is_array and chance.random() < _SHARDED:
-            sharding = random_sharding(chance, mesh, instruction.shape.rank)
-            instruction.ensure_extra().sharding = sharding
 
 
 def program(seed: int) -> tuple[hk.HloModule, Mesh, list[Any], bool]:

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 import numpy as np
 
 import hlokit as hk
+from hlokit.judge.fuzz.shardings import random_sharding
 from hlokit.types.mesh import Mesh
 from tests.golden.check import Mismatch
 from tests.golden.compare import compare_outputs
 from tests.golden.player import flatten
 from tests.golden.programs import BUNDLED, program_names, read_program
-from tests.partition.campaign import random_sharding
 
 MESHES = (Mesh((("a", 2),)), Mesh((("a", 2), ("b", 2))), Mesh((("a", 2), ("b", 4))))
 """The meshes that each program is partitioned for."""

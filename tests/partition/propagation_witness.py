@@ -30,6 +30,7 @@ import hlokit as hk
 from hlokit.analysis.simulation import simulate
 from hlokit.hlo.instruction import Instruction
 from hlokit.judge.fuzz.programs import random_module
+from hlokit.judge.fuzz.shardings import MESHES, random_sharding
 from hlokit.ops.structure import Parameter, Tuple
 from hlokit.passes.partitioner import partitioned, prepared
 from hlokit.passes.partitioner.placement import Grid, Parts, Placement, leaves_of
@@ -40,7 +41,7 @@ from hlokit.stablehlo.shardings import placements
 from hlokit.types.mesh import Axis, Mesh
 from hlokit.types.sharding import DimensionSharding, NamedSharding, Sharding
 from tests.golden.programs import BUNDLED, program_names, read_program
-from tests.partition.campaign import MESHES, options, random_sharding
+from tests.partition.campaign import options
 
 _SIZES = (2, 4, 6, 8, 12, 16, 24)
 _TYPES = ("f32", "f32", "s32", "pred", "f64")

@@ -15,6 +15,7 @@ def conform(
     *,
     engine: str | None = None,
     engine_cmd: str | None = None,
+    text_cmd: str | None = None,
     rules: str | None = None,
     html: Path | None = None,
     junit: Path | None = None,
@@ -35,6 +36,10 @@ def conform(
         in place of an engine, a command that is run for each case, without a shell: {hlo} in it is the name of the
         program (a HloProto), {inputs} of an .npz with in0, in1, ..., {outputs} of the .npz that it is to write, with
         out0, ...
+    text_cmd:
+        beside --engine-cmd, a command that reads HLO text, for the cases of refusals and of texts: {hlo} in it is the
+        name of a text, {printed} of the text of the same program that it is to write; it refuses a text by a status
+        above 0.
     rules:
         labels of rules, or what labels begin with, with commas between them; all without it.
     html:
@@ -50,11 +55,13 @@ def conform(
     """
     if engine is not None and engine_cmd is not None:
         raise ArgumentError("conform: --engine and --engine-cmd: expected one of them")
+    if text_cmd is not None and engine_cmd is None:
+        raise ArgumentError("conform: --text-cmd takes --engine-cmd")
     if timeout <= 0 or memory < 0:
         raise ArgumentError("conform: --timeout takes seconds above 0, --memory megabytes of at least 0")
     chosen = None if rules is None else [name.strip() for name in rules.split(",") if name.strip()]
     opened = engine_of(engine or "compiled", timeout, memory << 20) if engine_cmd is None else CommandEngine(
-        engine_cmd, timeout
+        engine_cmd, timeout, 0, text_cmd
     )  # fmt: skip
     with opened:
         report = run_suite(opened, rules=chosen)

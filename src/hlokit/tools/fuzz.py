@@ -19,7 +19,7 @@ _TYPES = "pred,s8,s32,s64,u8,u32,bf16,f16,f32,f64,c64"
 
 def fuzz(
     *files: Path,
-    engines: str = "passes,compiled,strict",
+    engines: str | None = None,
     count: int = 100,
     seed: int = 0,
     mutate: list[Path] | None = None,
@@ -27,6 +27,7 @@ def fuzz(
     types: str | None = None,
     instructions: int | None = None,
     largest: int = 5,
+    shardings: bool = False,
     folder: Path | None = None,
     timeout: float = 60.0,
     reduce_limit: float = 30.0,
@@ -44,7 +45,7 @@ def fuzz(
         programs to begin with: random ops are added to copies of them. Without files, --ops and --types programs have
         the shapes that compilers meet: loops, reductions, products, movements.
     engines:
-        with commas between them, as `hlokit compare` names them.
+        with commas between them, as `hlokit compare` names them; passes,compiled,strict without it.
     count:
         how many programs.
     seed:
@@ -59,6 +60,9 @@ def fuzz(
         the most ops that are drawn for a program, with what they need; 8 by default.
     largest:
         the greatest size of a dimension, of programs drawn from --ops and --types.
+    shardings:
+        give arrays random shardings of a mesh of 2 to 8 devices, for the engines partitioned and partitioned-compiled,
+        which put collectives in and run the parts; these are the engines without --engines.
     folder:
         where findings are kept.
     timeout:
@@ -70,7 +74,8 @@ def fuzz(
     json:
         print JSON.
     """
-    names = _words(engines)
+    usual = "partitioned,partitioned-compiled" if shardings else "passes,compiled,strict"
+    names = _words(usual if engines is None else engines)
     if rerun:
         if folder is None:
             raise ArgumentError("fuzz: --rerun takes --folder")
@@ -95,7 +100,7 @@ def fuzz(
     with progress("programs", count) as advance:
         found = run_campaign(
             count, names, seed=seed, options=options, modules=modules,
-            mutate=[loaded(file) for file in mutate or ()], folder=folder, seconds=timeout,
+            mutate=[loaded(file) for file in mutate or ()], shardings=shardings, folder=folder, seconds=timeout,
             reduce_seconds=reduce_limit, on_finding=_tell, on_program=advance,
         )  # fmt: skip
     print(json_module.dumps(found.to_json(), indent=2) if json else found)

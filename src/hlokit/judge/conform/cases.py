@@ -1,7 +1,8 @@
 """The cases of the conformance suite: data of the package, `cases.jsonl.gz`.
 
 Each line is a case as JSON: id, rules, hlo (HLO text), in and out (the arrays of the arguments and of the result in
-order, their elements as little-endian row-major bytes in base64; types narrower than a byte take one each).
+order, their elements as little-endian row-major bytes in base64; types narrower than a byte take one each). A case with
+a kind has a text alone: "refusal", which is no legal program, or "text", which is to be read and printed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from hlokit.types.shape import Shape
 _FILE = "cases.jsonl.gz"
 
 
+Kind = Literal["values", "refusal", "text"]
 Status = Literal["passed", "failed", "not supported"]
 STATUSES: tuple[Status, ...] = ("passed", "failed", "not supported")
 
@@ -35,6 +37,8 @@ class ConformanceCase:
     name    where the case is from: the test, or the recorded case of XLA's
     rules   labels of the rules that a wrong value would break
     text    the program as HLO text
+    kind    "values": it runs; "refusal": the text breaks the rules, and has to be refused; "text": it is to be read,
+            and printed as the same program
     """
 
     name: str
@@ -42,6 +46,7 @@ class ConformanceCase:
     text: str
     given: tuple[bytes, ...]
     results: tuple[bytes, ...]
+    kind: Kind = "values"
 
     @cached_property
     def module(self) -> HloModule:
@@ -58,6 +63,8 @@ class ConformanceCase:
 
     def to_json(self) -> str:
         record = {"id": self.name, "rules": self.rules, "hlo": self.text}
+        if self.kind != "values":
+            return json.dumps({**record, "kind": self.kind})
         arrays = {"in": self.given, "out": self.results}
         return json.dumps(record | {key: [b64encode(d).decode("ascii") for d in part] for key, part in arrays.items()})
 
@@ -77,8 +84,9 @@ def cases() -> list[ConformanceCase]:
 
 
 def _case(record: dict[str, Any]) -> ConformanceCase:
-    given, results = (tuple([b64decode(d) for d in record[key]]) for key in ("in", "out"))
-    return ConformanceCase(record["id"], tuple(record["rules"]), record["hlo"], given, results)
+    given, results = (tuple([b64decode(d) for d in record.get(key, ())]) for key in ("in", "out"))
+    kind = record.get("kind", "values")
+    return ConformanceCase(record["id"], tuple(record["rules"]), record["hlo"], given, results, kind)
 
 
 def _array(data: bytes, shape: Shape) -> np.ndarray[Any, Any]:

@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hlokit.errors import ArgumentError
-from hlokit.judge.compare.comparing import Judgement, judged
+from hlokit.errors import ArgumentError, HlokitError
+from hlokit.judge.compare.comparing import Judgement, Verdict, judged
 from hlokit.judge.conform.cases import STATUSES, ConformanceCase, Status, cases
+from hlokit.judge.diff.differences import diff
 from hlokit.judge.engines.engine import Engine, engine_of
+from hlokit.judge.engines.outcome import Outcome
 from hlokit.judge.engines.trivial import fails_always
 from hlokit.rules import Rule, rules, selected
+from hlokit.text.parser import parse_hlo
 
 
 @dataclass(frozen=True)
@@ -118,13 +121,38 @@ def conform(
         if always is not None and always.status != "unsupported":
             raise ArgumentError(f"conform: {opened.name} fails on a program of one constant, and on any: {always}")
         for case in wanted:
-            results.append(CaseResult(case, judged(case.module, case.arguments, case.expected, opened)))
+            results.append(CaseResult(case, _judged(case, opened)))
             if on_result is not None:
                 on_result(results[-1])
     finally:
         if opened is not engine:
             opened.close()
     return Conformance(opened.name, tuple(results), chosen)
+
+
+def _judged(case: ConformanceCase, engine: Engine) -> Judgement:
+    """The verdict on a case: "equal" if a text is refused that has to be, or is printed as the same program."""
+    if case.kind == "values":
+        return judged(case.module, case.arguments, case.expected, engine)
+    outcome = engine.read(case.text)
+    verdict, message = _verdict_on_text(case, outcome)
+    return Judgement(engine.name, outcome, verdict, message)
+
+
+def _verdict_on_text(case: ConformanceCase, outcome: Outcome) -> tuple[Verdict, str]:
+    if outcome.status == "unsupported":
+        return "unsupported", outcome.message
+    if outcome.status in ("crash", "timeout"):
+        return "failed", str(outcome)
+    if case.kind == "refusal":
+        return ("equal", "") if outcome.status == "error" else ("wrong", "a text that breaks the rule is accepted")
+    if outcome.status == "error":
+        return "failed", f"a legal text is refused: {outcome.message}"
+    try:
+        found = diff(case.module, parse_hlo(outcome.message))
+    except HlokitError as error:
+        return "wrong", f"what it prints is no legal text: {error}"
+    return ("equal", "") if found.is_equal else ("wrong", f"it prints another program: {found}")
 
 
 def _chosen(given: Sequence[str] | None) -> tuple[Rule, ...]:

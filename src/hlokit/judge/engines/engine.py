@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from hlokit.judge.engines.blame import Blame
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.proto.module import module_to_proto
 
-OWN = ("reference", "passes", "compiled", "compiled-1", "strict")
-"""hlokit's engines: the reference, also after the passes; machine code on all threads and on one; strict code."""
+OWN = ("reference", "passes", "compiled", "compiled-1", "strict", "partitioned", "partitioned-compiled")
+"""hlokit's engines: the reference, also after the passes; machine code on all threads and on one; strict code; parts of
+a program with shardings on the devices of its mesh, by the reference or as machine code."""
 
 _START = 120.0
 """Seconds that a process may take until it is ready."""
@@ -60,6 +62,11 @@ class Engine:
             return Outcome("ok", _leaves(module, target), "", seconds)
         except (OSError, HlokitError) as error:
             return Outcome("error", (), f"its result cannot be read: {error}", seconds)
+
+    def read(self, text: str) -> Outcome:
+        """Whether it takes a text for a program: "ok" with the text that it prints as the message, "error" if it
+        refuses the text, "unsupported" if it reads no HLO text."""
+        return Outcome("unsupported", (), "it is given no HLO text")
 
     def _files(self, module: HloModule, arguments: Sequence[Any]) -> tuple[Path, Path]:
         """Where the program and its arguments lie."""
@@ -95,6 +102,12 @@ class WorkerEngine(Engine):
         self.command, self.flags, self.shapes = list(command), flags, shapes
         self.child: subprocess.Popen[bytes] | None = None
 
+    def read(self, text: str) -> Outcome:
+        program, target = self.folder / "program.hlo", self.folder / "printed.hlo"
+        program.write_text(text, encoding="utf-8")
+        outcome = self._answered([str(program), "", str(target), [] if self.shapes else "read"])
+        return replace(outcome, message=target.read_text(encoding="utf-8")) if outcome.status == "ok" else outcome
+
     def blame(self, module: HloModule, arguments: Sequence[Any]) -> Blame | None:
         if self.name.partition("@")[0] not in OWN:
             return None
@@ -125,6 +138,15 @@ class WorkerEngine(Engine):
         return [float(seconds) for seconds in outcome.message]
 
     def _asked(self, module: HloModule, job: list[Any]) -> Outcome:
+        """The answer of its process to a job with a module's arguments."""
+        if self.shapes:
+            parameters = [p.shape for p in module.entry.parameters]
+            if not all(s.is_array for s in parameters):
+                return Outcome("unsupported", (), "arguments that are tuples or tokens")
+            job.append([(s.dtype.name, s.dimensions) for s in parameters])
+        return self._answered(job)
+
+    def _answered(self, job: list[Any]) -> Outcome:
         """The answer of its process, which is started if there is none."""
         if self.child is None or self.child.poll() is not None:
             self.child = self._started()
@@ -132,11 +154,6 @@ class WorkerEngine(Engine):
             if ready.status != "ok":
                 return ready
         child = self.child
-        if self.shapes:
-            parameters = [p.shape for p in module.entry.parameters]
-            if not all(s.is_array for s in parameters):
-                return Outcome("unsupported", (), "arguments that are tuples or tokens")
-            job.append([(s.dtype.name, s.dimensions) for s in parameters])
         assert child.stdin is not None
         try:
             child.stdin.write(json.dumps(job).encode() + b"\n")
@@ -184,16 +201,32 @@ class WorkerEngine(Engine):
 class CommandEngine(Engine):
     """A command of the user's for each run, without a shell: `{hlo}`, `{inputs}` and `{outputs}` in it are the names of
     the program (a HloProto), of an .npz with in0, in1, ..., and of the .npz that it is to write, with out0, out1, ...
-    Without `{hlo}` the program's name is its last argument."""
+    Without `{hlo}` the program's name is its last argument. `text_command`, if there is one, reads HLO text: {hlo} is
+    the name of the text, {printed} of the text of the same program that it is to write; a status above 0 refuses it."""
 
-    def __init__(self, command: str, seconds: float = 60.0, memory: int = 0) -> None:
+    def __init__(self, command: str, seconds: float = 60.0, memory: int = 0, text_command: str | None = None) -> None:
         super().__init__(command, seconds, memory)
-        self.words = shlex.split(command)
-        if not self.words or shutil.which(self.words[0]) is None:
-            raise ArgumentError(f"there is no command {self.words[0] if self.words else ''!r}")
+        self.words = _command_of(command)
+        self.text_words = None if text_command is None else _command_of(text_command)
+
+    def read(self, text: str) -> Outcome:
+        if self.text_words is None:
+            return super().read(text)
+        program, target = self.folder / "program.hlo", self.folder / "printed.hlo"
+        program.write_text(text, encoding="utf-8")
+        target.unlink(missing_ok=True)
+        outcome = self._outcome(self.text_words, {"{hlo}": program, "{printed}": target})
+        if outcome.status != "ok":
+            return outcome
+        if not target.exists() or target.stat().st_size > _MOST_OUTPUT:
+            return replace(outcome, message="")
+        return replace(outcome, message=target.read_text(encoding="utf-8", errors="replace"))
 
     def _run(self, module: HloModule, program: Path, source: Path, target: Path) -> Outcome:
-        child, seconds = _ran(self.words, program, source, target, self.seconds)
+        return self._outcome(self.words, {"{hlo}": program, "{inputs}": source, "{outputs}": target})
+
+    def _outcome(self, words: Sequence[str], places: dict[str, Path]) -> Outcome:
+        child, seconds = _ran(words, places, self.seconds)
         if seconds is None:
             return Outcome("timeout", (), f"no result within {self.seconds:g} s")
         if child < 0:
@@ -201,12 +234,19 @@ class CommandEngine(Engine):
         return Outcome("ok") if child == 0 else Outcome("error", (), _end_of(child))
 
 
-def _ran(words: Sequence[str], program: Path, source: Path, target: Path, limit: float) -> tuple[int, float | None]:
+def _command_of(command: str) -> list[str]:
+    """The words of a command; ArgumentError if it is not there."""
+    words = shlex.split(command)
+    if not words or shutil.which(words[0]) is None:
+        raise ArgumentError(f"there is no command {words[0] if words else ''!r}")
+    return words
+
+
+def _ran(words: Sequence[str], places: dict[str, Path], limit: float) -> tuple[int, float | None]:
     """The exit status of a command, and the seconds that it took, None if it was ended at the limit."""
-    places = {"{hlo}": program, "{inputs}": source, "{outputs}": target}
     command = [_filled(word, places) for word in words]
     if not any("{hlo}" in word for word in words):
-        command.append(str(program))
+        command.append(str(places["{hlo}"]))
     start = time.monotonic()
     null = subprocess.DEVNULL
     child = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
@@ -226,7 +266,8 @@ def _filled(word: str, places: dict[str, Path]) -> str:
 def engine_of(spec: str, seconds: float = 60.0, memory: int = 0) -> Engine:
     """The engine that a name stands for.
 
-    reference, passes, compiled, compiled-1, strict   hlokit's; with @PYTHON that of another Python's hlokit
+    reference, passes, compiled, compiled-1, strict, partitioned, partitioned-compiled
+                                    hlokit's; with @PYTHON that of another Python's hlokit
     jaxlib                          XLA's CPU client of this Python's jaxlib
     jaxlib@PYTHON                   of another Python's
     jaxlib:FLAGS, jaxlib@PYTHON:FLAGS   with these XLA_FLAGS

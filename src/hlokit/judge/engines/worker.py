@@ -3,7 +3,7 @@
 python -m hlokit.judge.engines.worker ENGINE MEMORY: the engine's name, and the bytes of address space that it may take
 (0: any). The first line out says that it is ready. A job whose last word is "blame" asks for what makes the result
 wrong: the message is then a JSON list of the fields of Blame, or null; the place is a folder, whose file `pass` has the
-pass that runs.
+pass that runs. One whose last word is "read" asks for the text of the program in a file of HLO text.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from hlokit.files.reading import module_of_bytes
 from hlokit.hlo.module import HloModule
 from hlokit.judge.engines.blame import Blame, blame
 from hlokit.passes.pipeline import optimize
+from hlokit.text.parser import parse_hlo
 
 
 def _after_passes(module: HloModule, *arguments: Any) -> Any:
@@ -30,9 +31,22 @@ def _after_passes(module: HloModule, *arguments: Any) -> Any:
 
 
 def _compiled(module: HloModule, *arguments: Any, **options: Any) -> Any:
-    from hlokit.runtime.compile import compile_module
+    from hlokit.runtime.compile import compile_for_devices, compile_module
 
+    counts = module.replica_count, module.num_partitions
+    if counts != (1, 1):
+        return compile_for_devices(module, counts, **options)(*arguments)
     return compile_module(module, **options)(*arguments)
+
+
+def _partitioned(run: Callable[..., Any], module: HloModule, *arguments: Any) -> Any:
+    """The result of the parts that the shardings divide a program into, put together."""
+    from hlokit.passes.partitioner import partition
+
+    if not any(i.extra is not None and i.extra.sharding is not None for i in module.instructions()):
+        raise UnsupportedError(f"partitioned: {module.name} has no shardings")
+    found = partition(module)
+    return found.join(run(found.module, *found.split(*arguments)))
 
 
 RUNNERS: dict[str, Callable[..., Any]] = {
@@ -41,6 +55,8 @@ RUNNERS: dict[str, Callable[..., Any]] = {
     "compiled": _compiled,
     "compiled-1": partial(_compiled, threads=1),
     "strict": partial(_compiled, strict=True),
+    "partitioned": partial(_partitioned, evaluate),
+    "partitioned-compiled": partial(_partitioned, _compiled),
 }
 """hlokit's engines by name."""
 
@@ -62,6 +78,11 @@ def main() -> None:
     for line in sys.stdin:
         program, arguments, target, task = json.loads(line)
         try:
+            if task == "read":
+                printed = str(parse_hlo(Path(program).read_text(encoding="utf-8")))
+                Path(target).write_text(printed, encoding="utf-8")
+                print(json.dumps(["ok", ""]), file=answers, flush=True)
+                continue
             module = module_of_bytes(Path(program).read_bytes())
             given = arguments_from_arrays(module, arrays_in(Path(arguments).read_bytes()))
             answer = ["ok", ""]

@@ -18,10 +18,11 @@ from hlokit.hlo.op import OPS
 from hlokit.judge.compare.comparing import Comparison, Judgement, compare_engines, kind_of
 from hlokit.judge.compare.report import ARGUMENTS, PROGRAM, write_report
 from hlokit.judge.engines.engine import Engine, engine_of
-from hlokit.judge.fuzz.graph import RECIPES, Options
+from hlokit.judge.fuzz.graph import RECIPES, USUAL_TYPES, Options
 from hlokit.judge.fuzz.mutations import mutated
 from hlokit.judge.fuzz.programs import grown, random_module
 from hlokit.judge.fuzz.shapes import shaped_draw
+from hlokit.judge.fuzz.shardings import sharded
 from hlokit.judge.fuzz.values import arguments
 from hlokit.text.parser import parse_hlo
 from hlokit.types.dtype import DTYPES
@@ -29,6 +30,13 @@ from hlokit.types.dtype import DTYPES
 _LOG = "campaign.jsonl"
 _INSTRUCTION = re.compile(r" = \(*(\w+)\[.*? ([a-z][a-z0-9-]*)\(")
 """The first element type and the opcode of an instruction's line."""
+
+
+OF_SHARDINGS = Options(
+    opcodes=frozenset(RECIPES) - {"rng", "rng-bit-generator", "rng-get-and-update-state"}, types=USUAL_TYPES,
+    dynamic=False, layouts=False, wild=0.05, denormals=False, identities=True, largest=9,
+)  # fmt: skip
+"""What is drawn of programs that are to be divided: random numbers depend on the devices."""
 
 
 @dataclass
@@ -110,6 +118,7 @@ def fuzz(
     options: Options | None = None,
     modules: Sequence[HloModule] = (),
     mutate: Sequence[HloModule] = (),
+    shardings: bool = False,
     folder: Path | None = None,
     seconds: float = 60.0,
     reduce_seconds: float = 30.0,
@@ -124,12 +133,15 @@ def fuzz(
     if mutate and (modules or options is not None):
         raise ArgumentError("fuzz: modules to mutate are given alone, without ops, types and modules to begin with")
     chosen = None if options is None else checked(options)
+    if shardings and chosen is None and not (modules or mutate):
+        chosen = OF_SHARDINGS
     found = _resumed(folder, seed)
     with ExitStack() as stack:
         opened = [e if isinstance(e, Engine) else stack.enter_context(engine_of(e, seconds)) for e in engines]
         ends = stack.enter_context(engine_of("reference", seconds)) if mutate else None
         for number in range(found.next_seed, seed + count):
             module = mutated(mutate[number % len(mutate)], number) if mutate else drawn(number, chosen, modules)
+            module = sharded(module, number) if shardings else module
             _one(number, module, opened, ends, found, folder, reduce_seconds, on_finding)
             found.next_seed = number + 1
             if on_program is not None:
