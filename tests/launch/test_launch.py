@@ -169,6 +169,26 @@ def test_jax_needs_no_arguments(engine: str) -> None:
     assert status == 0 and [line for line in out if "loo]" not in line] == ["[0] 0 2 2", "[1] 1 2 2"], err
 
 
+@pytest.mark.slow
+@needs_mpi
+@pytest.mark.skipif(find_spec("jax") is None, reason="no JAX")
+def test_jax_on_hlokit_needs_no_arguments() -> None:
+    """Two processes of two devices, which add up the parts of an array."""
+    text = """
+import jax, numpy as np
+jax.distributed.initialize()
+from jax.sharding import NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+whole = np.arange(32, dtype=np.float32).reshape(8, 4)
+x = jax.make_array_from_callback((8, 4), NamedSharding(mesh, P("data")), lambda index: whole[index])
+total = jax.jit(lambda x: x.sum(), out_shardings=NamedSharding(mesh, P()))(x)
+print(jax.process_index(), jax.process_count(), jax.devices()[0].platform, jax.device_count(), float(total))
+"""
+    arguments = ("-n", 2, "--devices", 2, "--collectives", "mpi", "--", sys.executable, "-c", text)
+    status, out, err = launch(*arguments, JAX_PLATFORMS="hlokit,cpu")
+    assert status == 0 and out == [f"[{k}] {k} 2 hlokit 4 496.0" for k in range(2)], err
+
+
 def test_the_mpirun_beside_this_python_is_found() -> None:
     from hlokit.launch.launcher import _found_mpirun  # pyright: ignore[reportPrivateUsage]
 
