@@ -17,7 +17,7 @@ from functools import cached_property
 
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import AmxFactors, amx_factors
-from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace
+from hlokit.cpu.kernels.contraction.windows import CutAxis, WindowAxis, WindowSpace
 from hlokit.cpu.kernels.routine import up
 from hlokit.cpu.target import Target
 
@@ -30,25 +30,15 @@ _STEPS = 4096
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placed(CutAxis):
     """An axis in the grid.
 
     block     outputs of a chunk
     extent    places, of each phase
     phases    grids by what a place leaves over
     stride    places (of the input, in steps) from one output to the next, hence the number of phases at most
-    step      inputs from one place to the next
     shared    places at a row's end that are those at the next one's beginning: all padding
     """
-
-    axis: WindowAxis
-    taps: int
-    block: int
-
-    @cached_property
-    def step(self) -> int:
-        a = self.axis
-        return math.gcd(a.stride if a.outputs > 1 else 0, a.tap if self.taps > 1 else 0) or 1
 
     @cached_property
     def stride(self) -> int:

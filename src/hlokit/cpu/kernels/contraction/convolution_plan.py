@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.elements import memory_of
-from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace
+from hlokit.cpu.kernels.contraction.windows import CutAxis, WindowAxis, WindowSpace
 from hlokit.cpu.target import Target
 
 
@@ -40,25 +40,16 @@ class OutputCut:
 
 
 @dataclass(frozen=True)
-class Laid:
+class Laid(CutAxis):
     """An axis with how its outputs are cut, and how its inputs lie for a chunk.
 
     block   parts of `cut` that a chunk takes, of which there are `blocks`
-    taps    that are summed before others are laid out
     place   elements between inputs `step` places apart; every `step`-th place is there
     extent  number of these
     """
 
-    axis: WindowAxis
     cut: OutputCut
-    taps: int
-    block: int = 1
     place: int = 0
-
-    @property
-    def step(self) -> int:
-        a = self.axis
-        return math.gcd(a.stride if a.outputs > 1 else 0, a.tap if self.taps > 1 else 0) or 1
 
     @property
     def blocks(self) -> int:
@@ -190,7 +181,7 @@ def planned(s: WindowSpace, target: Target) -> WindowPlan | None:
     most = (registers - 4) // panels[0].vectors
     order = sorted(s.axes, key=lambda a: (-a.lhs, a.inputs == 1))
     rows, columns, cuts = _tile(order, most)
-    laid = [Laid(a, cuts.get(i, OutputCut(a.outputs, a.outputs)), a.taps) for i, a in enumerate(order)]
+    laid = [Laid(a, a.taps, 1, cuts.get(i, OutputCut(a.outputs, a.outputs))) for i, a in enumerate(order)]
     is_direct = all(a.is_inside for a in order) and memory_of(s.operand) is s.arithmetic.total and not s.shared
     if is_direct:
         laid = [replace(a, place=a.step * a.axis.lhs) for a in laid]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, arithmetic
 from hlokit.cpu.kernels.contraction.denormals import PhaseFunction, may_flush
@@ -47,6 +48,25 @@ class WindowAxis:
         """No tap of any output meets padding or a hole."""
         last = (self.outputs - 1) * self.stride + (self.taps - 1) * self.tap - self.low
         return self.spread == 1 and self.low <= 0 and last < self.inputs
+
+
+@dataclass(frozen=True)
+class CutAxis:
+    """An axis of which a chunk takes a part.
+
+    taps   those that are summed before others are laid out
+    block  what a chunk takes of the outputs
+    """
+
+    axis: WindowAxis
+    taps: int
+    block: int
+
+    @cached_property
+    def step(self) -> int:
+        """Inputs from one place that is laid out to the next: all that no output meets are left out."""
+        a = self.axis
+        return math.gcd(a.stride if a.outputs > 1 else 0, a.tap if self.taps > 1 else 0) or 1
 
 
 @dataclass(frozen=True)
