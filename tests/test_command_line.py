@@ -196,3 +196,21 @@ def test_no_color(capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch:
         found.append(any(f"\x1b[{code}m" in terminal.getvalue() for code in (31, 32, 33)))
         assert "negate" in terminal.getvalue()
     assert found == [True, False]
+
+
+# -- where results go
+
+
+@pytest.mark.parametrize("line", ["opt m.hlo", "run m.hlo --random 0", "compile m.hlo --emit obj", "extract m.hlo --instruction y"])
+def test_output_has_a_short_form(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.hlo").write_text("HloModule m\nENTRY e { x = f32[4] parameter(0)  ROOT y = f32[4] negate(x) }", encoding="utf-8")
+    name = {"run": "out.npz", "compile": "out.o"}.get(line.split()[0], "out.hlo")
+    status, _, err = command(capsys, f"{line} -o {name}")
+    assert status == 0, err
+    assert Path(name).stat().st_size > 0
+
+
+def test_an_unknown_op_names_its_neighbours(capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = command(capsys, "ops tanhh")
+    assert status == 2 and "no op 'tanhh'; did you mean tan, tanh?" in err

@@ -6,7 +6,9 @@ import json as json_module
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 from hlokit.api import compile as compile_module
 from hlokit.api import export_object, verify
@@ -24,7 +26,7 @@ def compile(
     strict: bool = False,
     threads: int | None = None,
     json: bool = False,
-    output: Path | None = None,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
 ) -> None:
     """Compiles a module for the CPU and says what came of it, or prints a stage of its way to machine code.
 

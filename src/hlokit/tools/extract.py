@@ -22,7 +22,7 @@ def extract(
     first: Annotated[str | None, Parameter(name="--from")] = None,
     input: Path | None = None,
     random: int | None = None,
-    output: Path = Path("-"),
+    output: Annotated[Path, Parameter(alias="-o")] = Path("-"),
 ) -> None:
     """Makes a program of one instruction, or of all between two, with its operands as parameters.
 

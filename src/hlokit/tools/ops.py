@@ -7,6 +7,7 @@ import json as json_module
 import re
 import textwrap
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -38,6 +39,7 @@ def ops(name: str | None = None, *, json: bool = False) -> None:
         return
     if name not in OPS:
         close = [opcode for opcode in sorted(OPS) if name in opcode or opcode in name]
+        close = close or get_close_matches(name, sorted(OPS), 3)
         raise HlokitError(f"no op {name!r}" + (f"; did you mean {', '.join(close)}?" if close else ""))
     print(json_module.dumps(_facts(OPS[name]), indent=2) if json else reference(OPS[name]))
 

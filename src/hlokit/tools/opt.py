@@ -5,6 +5,9 @@ from __future__ import annotations
 import runpy
 import traceback
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from hlokit.api import verify
 from hlokit.errors import ArgumentError, HlokitError
@@ -20,7 +23,7 @@ def opt(
     load: Path | None = None,
     print_after_all: bool = False,
     list_passes: bool = False,
-    output: Path | None = None,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
 ) -> None:
     """Runs passes on a module and prints or writes the result, verified after each.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json as json_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from hlokit.analysis.simulation import simulate
 from hlokit.api import partition as partitioned
@@ -25,7 +27,7 @@ def partition(
     bandwidth: str = "100GB/s",
     latency: str = "1us",
     json: bool = False,
-    output: Path | None = None,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
 ) -> None:
     """Divides a program with shardings into one for each device; prints or writes it, or says why it communicates.
 

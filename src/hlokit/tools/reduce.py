@@ -13,9 +13,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from cyclopts import Parameter
 
 from hlokit.api import reduce_module, verify
 from hlokit.errors import ArgumentError, HlokitError
@@ -58,7 +59,7 @@ def reduce(
     slow: tuple[str, str, float] | None = None,
     input: Path | None = None,
     random: int = 0,
-    output: Path | None = None,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
     log: Path | None = None,
     time_limit: float | None = None,
     timeout: float = 60.0,

@@ -46,7 +46,7 @@ def run(
     *,
     input: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     random: int | None = None,
-    output: Path | None = None,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
     expect: Path | None = None,
     rtol: float = 0.0,
     atol: float = 0.0,
