@@ -200,3 +200,21 @@ def test_cold_functions_compute_nothing(kind: str, target: Target) -> None:
     functions = re.findall(r"^define .*?^}", written, re.MULTILINE | re.DOTALL)
     cold = [f for f in functions if COLD in f.partition("\n")[0]]
     assert cold and not any(re.search(r" (fmul|fadd|fsub) |@llvm\.(fma|masked)|\.tdp|vpdp", f) for f in cold)
+
+
+@pytest.mark.parametrize(("length", "is_loop"), [(2, False), (20, True)])
+def test_short_folds_of_long_chains_are_loops(length: int, is_loop: bool) -> None:
+    """Written out, each of 16 steps would have the whole chain again."""
+    b = hk.Builder("normalised")
+    x = b.parameter(0, hk.f32[16, 64])
+    y = x
+    for _ in range(length):
+        y = hk.max(y * 0.5 + 0.25, x)
+    module = b.build(hk.reduce(y, b.constant(0.0), hk.add, [0]))
+    given = np.linspace(-2, 2, 1024, dtype=np.float32).reshape(16, 64)
+    expected = hk.evaluate(module, given)
+    executable = hk.compile(module)
+    np.testing.assert_allclose(executable(given), expected, rtol=1e-5)
+    np.testing.assert_array_equal(hk.compile(module, strict=True)(given), expected)
+    assert ("fold add over" in executable.as_text("loops")) is is_loop
+    assert executable.program.text.count("fmul") + executable.program.text.count("fmuladd") <= 50

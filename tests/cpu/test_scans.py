@@ -263,3 +263,20 @@ ENTRY e {
     assert [reason for reason in executable.reasons if reason[1] == "not compiled"] == []
     x = np.random.default_rng(0).integers(0, 8, (64, 2)).astype(np.float32)
     assert np.array_equal(executable(x), hk.evaluate(module, x))
+
+
+def test_a_fold_of_a_cumulative_fold_over_its_axis() -> None:
+    """The fold's loop over the row has no place for a cumulative fold, whose steps are those of the kernel's own loop."""
+    module = hk.parse("""HloModule m
+add { p = f32[] parameter(0) q = f32[] parameter(1) ROOT a = f32[] add(p, q) }
+ENTRY e { x = f32[3,40] parameter(0) z = f32[] constant(0)
+  c = f32[3,40] reduce-window(x, z), window={size=1x40 pad=0_0x39_0}, to_apply=add
+  l = pred[3,40] compare(c, x), direction=LT
+  w = f32[3,40] select(l, x, c)
+  t = f32[3] reduce(w, z), dimensions={1}, to_apply=add
+  b = f32[3,40] broadcast(t), dimensions={0}
+  ROOT r = f32[3,40] divide(w, b) }""")
+    x = np.random.default_rng(0).normal(size=(3, 40)).astype(np.float32)
+    expected = hk.evaluate(module, x)
+    np.testing.assert_allclose(hk.compile(module)(x), expected, rtol=1e-4)
+    np.testing.assert_array_equal(hk.compile(module, strict=True)(x), expected)

@@ -26,6 +26,8 @@ from hlokit.types.dtype import DType
 
 _UNROLLED = 32
 """Folds of at most so many steps are written out."""
+_WRITTEN = 160
+"""Instructions in all steps of a fold up to which it is: more take longer to compile than a loop takes to run."""
 
 _NEAR = 1 << 19
 """Bytes of an array that may be gone through column by column: they stay in the second-level cache."""
@@ -49,6 +51,7 @@ class FoldBuilder:
 
     bound        the axes that each fold binds whose bodies are being built; None for one that is written out
     inside       the axes on which the fold depends whose bodies are being built
+    _looped_over the axes of all loops of folds whose bodies are being built
     _folded_for  the axes on which folds that are in no other fold depend
     _scanned     the axes along which cumulative folds go
     """
@@ -58,6 +61,7 @@ class FoldBuilder:
     source: Source
     bound: list[int | None] = field(default_factory=list[int | None], init=False)
     inside: int = field(default=0, init=False)
+    _looped_over: int = field(default=0, init=False)
     _folded_for: list[int] = field(default_factory=list[int], init=False)
     _scanned: set[LoopAxis] = field(default_factory=set[LoopAxis], init=False)
 
@@ -76,12 +80,33 @@ class FoldBuilder:
                 return self._scan(instruction, operands, inits, combiner, index, k, forwards=True)
             if spec.dimensions[k].is_reverse_scan(sizes[k]) and self._may_turn(inits, combiner):
                 return self._scan(instruction, operands, inits, Turned(combiner), index, k, forwards=False)
-        if prod(d.size for d in spec.dimensions) <= _UNROLLED:
+        steps = prod(d.size for d in spec.dimensions)
+        if steps <= _UNROLLED and self._is_small([operand.leaf for operand in operands], _WRITTEN // steps):
             self.bound.append(None)
             values = self._written_out(spec.dimensions, operands, inits, combiner, index)
             self.bound.pop()
             return values
         return self._looped(instruction, spec.dimensions, operands, inits, combiner, index)
+
+    def _is_small(self, leaves: Sequence[Leaf], most: int) -> bool:
+        """Whether elements of the leaves are made by no more instructions than `most`, from what lies in memory."""
+        total = 0
+        waiting = [(leaf, 1) for leaf in leaves]
+        seen: set[Leaf] = set()
+        while waiting and total <= most:
+            leaf, times = waiting.pop()
+            instruction = leaf.instruction
+            if leaf in seen or self.source.buffer(leaf) is not None:
+                continue
+            seen.add(leaf)
+            if instruction.op.form == "fold":
+                spec = instruction.op.fold([operand.shape for operand in instruction.operands])
+                steps = prod(d.size for d in spec.dimensions)
+                times *= steps if steps <= _UNROLLED else 1
+            if instruction.op.form != "index":
+                total += times
+            waiting += [(self.source.leaf(o), times) for o in instruction.operands if o.shape.is_array]
+        return total <= most
 
     def _looped(
         self,
@@ -112,10 +137,11 @@ class FoldBuilder:
         valid = self.arithmetic.conjunction(conditions)
         if valid is False:
             return inits
-        self.bound.append(sum(axis.bit for axis in bound))
-        outside, self.inside = self.inside, own
+        bits = sum(axis.bit for axis in bound)
+        self.bound.append(bits)
+        outside, self.inside, self._looped_over = (self.inside, self._looped_over), own, self._looped_over | bits
         bodies = self.arithmetic.where([] if valid is True else [valid], lambda: [o(places) for o in operands])
-        self.inside = outside
+        self.inside, self._looped_over = outside
         self.bound.pop()
         return self._folded(inits, bodies, combiner, tuple(bound), None if valid is True else valid)
 
@@ -155,7 +181,11 @@ class FoldBuilder:
         return tuple(places), conditions
 
     def _bound_dimension(self, extent: int, own: int) -> Dimension:
-        """The first one of this extent that is not in the fold's own index: so equal bodies become one node."""
+        """The first one of this extent that is not in the fold's own index: so equal bodies become one node.
+
+        Not one along which a cumulative fold goes: what that gives is known in the main nest alone.
+        """
+        own |= sum(axis.bit for axis in self._scanned)
         for dimension in self.space.dimensions:
             if dimension.extent == extent and not dimension.deps & own:
                 return dimension
@@ -210,7 +240,7 @@ class FoldBuilder:
         axis = reading.get(place) or backwards.get(place)
         others = index_deps((*index[:dimension], *index[dimension + 1 :]))
         size = operands[0].shape.dimensions[dimension]
-        if axis is None or axis.extent != size or self.arithmetic.guards or others & axis.bit:
+        if axis is None or axis.extent != size or self.arithmetic.guards or (others | self._looped_over) & axis.bit:
             raise Materialise(self.source.leaf(instruction, 0), "a cumulative fold read elsewhere than along its axis")
         if (place in reading) is not forwards:
             walked = self.space.dimensions[self.space.number(axis)]
