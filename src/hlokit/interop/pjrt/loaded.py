@@ -90,7 +90,7 @@ def load(program: Program) -> Loaded:
 
 
 def _runner(program: Program) -> Runner:
-    if program.options.count > 1:
+    if program.options.count > 1 or not program.own:
         from hlokit.interop.pjrt.shards import on_devices
 
         return on_devices(program)

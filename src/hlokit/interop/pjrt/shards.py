@@ -131,9 +131,32 @@ class OnDevices(Runner):
 
     def result_dimensions(self, number: int) -> tuple[int, ...]:
         """The sizes that every device has of a result."""
-        shape = self.program.results[number]
-        part = parts(self._made[number], shape, self._partitions)[0]
-        return np.empty(shape.dimensions, np.void)[part].shape
+        return _local(self._made[number], self.program.results[number], self._partitions)
+
+
+class Elsewhere(Runner):
+    """A program of devices that only other processes have: here there is nothing to run.
+
+    given, made   shardings of the parameters and of the results
+    """
+
+    def __init__(self, program: Program, given: Sequence[Sharding | None], made: Sequence[Sharding | None]) -> None:
+        super().__init__(program)
+        self._given, self._made = given, made
+
+    def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
+        return []
+
+    def shardings(self) -> tuple[Sequence[Sharding | None], Sequence[Sharding | None]]:
+        return self._given, self._made
+
+    def result_dimensions(self, number: int) -> tuple[int, ...]:
+        return _local(self._made[number], self.program.results[number], self.program.options.partitions)
+
+
+def _local(sharding: Sharding | None, shape: Shape, partitions: int) -> tuple[int, ...]:
+    """The sizes of a device's part of a value."""
+    return np.empty(shape.dimensions, np.void)[parts(sharding, shape, partitions)[0]].shape
 
 
 def on_devices(program: Program) -> Runner:
@@ -146,6 +169,8 @@ def on_devices(program: Program) -> Runner:
     alone = not meets(module) and not any(terms)
     given = [_sharding(p) for p in module.entry.parameters]
     made = [_usable(s, shape) for s, shape in zip(_results(module), program.results, strict=True)]
+    if not program.own:
+        return Elsewhere(program, given, made)
     parts = divided(program, made, not alone)
     if parts.found is None and program.is_spread:
         raise UnsupportedError(f"{module.name}: several processes run it, each its own parts: {parts.why}")

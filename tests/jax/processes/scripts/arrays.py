@@ -115,6 +115,21 @@ def check_subsets() -> None:
     assert y.sharding == backwards
 
 
+def check_devices_of_another_process() -> None:
+    """A program of devices that this process has none of: its result has no shards here."""
+    others = jax.local_devices(process_index=COUNT - 1)
+    mesh = jax.sharding.Mesh(np.array(others), "z")
+    divided, alone = jax.NamedSharding(mesh, P("z")), jax.sharding.SingleDeviceSharding(others[0])
+    for x in (jax.device_put(VALUES, divided), jax.device_put(VALUES, alone)):
+        y, total = jax.jit(lambda x: (x + 1, x.sum()))(x)
+        assert not y.is_fully_addressable or RANK == COUNT - 1
+        if RANK == COUNT - 1:
+            np.testing.assert_array_equal(y, VALUES + 1)
+            assert float(total) == VALUES.sum()
+        else:
+            assert y.addressable_shards == [] and total.addressable_shards == []
+
+
 def check_multihost_utils() -> None:
     multihost_utils.sync_global_devices("here")
     np.testing.assert_array_equal(
