@@ -2,8 +2,8 @@
 
     python -m hlokit.launch -n 2 --devices 2 -- python examples/train_processes.py fsdp
 
-The argument says how the work is divided: `data` (each device has some of the sequences, and all weights), `fsdp` (and a
-share of each weight, which is gathered when it is used), `tensor` (all sequences, and a share of the features of each
+The argument says how the work is divided: `data` (each device has some of the sequences, and all weights), `fsdp` (also
+a share of each weight, which is gathered when it is used), `tensor` (all sequences, and a share of the features of each
 layer). The first process prints the losses. They are the same, bit for bit, however many processes have the devices.
 """
 
@@ -38,11 +38,11 @@ def initial() -> list[Weights]:
     def drawn(*sizes: int) -> Any:
         return (numbers.standard_normal(sizes) / np.sqrt(sizes[0])).astype(np.float32)
 
-    square = {"query", "key", "value", "out"}
-    layers: list[Weights] = [
-        {**{name: drawn(WIDTH, WIDTH) for name in sorted(square)}, "up": drawn(WIDTH, 4 * WIDTH), "down": drawn(4 * WIDTH, WIDTH)}
-        for _ in range(LAYERS)
-    ]
+    sizes = dict.fromkeys(("query", "key", "value", "out"), (WIDTH, WIDTH)) | {
+        "up": (WIDTH, 4 * WIDTH),
+        "down": (4 * WIDTH, WIDTH),
+    }
+    layers = [{name: drawn(*size) for name, size in sizes.items()} for _ in range(LAYERS)]
     return [{"embed": drawn(WORDS, WIDTH)}, *layers]
 
 
@@ -85,7 +85,7 @@ def main(way: str) -> None:
     weights = [{name: jax.device_put(value, placed[name]) for name, value in w.items()} for w in initial()]
     numbers = np.random.default_rng(1)
     for _ in range(STEPS):
-        words = numbers.integers(0, WORDS, (BATCH, LENGTH), np.int32)
+        words = (numbers.integers(0, WORDS, (BATCH, 1), np.int32) + 3 * np.arange(LENGTH, dtype=np.int32)) % WORDS
         batch = jax.make_array_from_callback(words.shape, rows, lambda index, words=words: words[index])
         weights, found = step(weights, batch)
         if jax.process_index() == 0:

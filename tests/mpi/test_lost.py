@@ -30,6 +30,7 @@ def test_a_killed_rank_fails_the_others(doomed: int, when: str) -> None:
         assert said in done.stdout + done.stderr, done.stdout + done.stderr
         if when != "grouping":  # there MPI itself waits, and is ended
             assert f"rank {rank}: {said}" in done.stdout, done.stdout + done.stderr
+            assert re.search(rf"{said}; (replica|rank) {rank} [^;]*\(all-reduce\)", done.stdout), done.stdout
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def outcomes(setting: Setting, engine: str, file: str, known: Iterable[str]) -> 
     chosen: list[str] = []
     while True:
         texts = _run(setting, engine, file, chosen)
-        rows = [dict((test, _OUTCOMES[word]) for word, test in _ROW.findall(text)) for text in texts]
+        rows = [{test: _OUTCOMES[word] for word, test in _ROW.findall(text)} for text in texts]
         new = {
             test: max((row.get(test, "ended") for row in rows), key=_WORST.index)
             for test in dict.fromkeys(test for row in rows for test in row)

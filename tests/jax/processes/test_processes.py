@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.jax.pjrt.harness import plugged
-from tests.mpi.launch import mpirun, needs_mpi
+from tests.mpi.launch import ROOT, SECONDS, mpirun, needs_mpi
 
 pytestmark = needs_mpi
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -44,6 +47,44 @@ def test_two_processes_with_a_coordinator(tmp_path: Path) -> None:
 
 def test_two_processes_of_two_devices_that_ask_mpi(tmp_path: Path) -> None:
     passed("arrays.py", 2, tmp_path, HLOKIT_NUM_DEVICES="2", HLOKIT_AS_CPU="1", JAX_PLATFORMS="cpu")
+
+
+@pytest.mark.parametrize("who", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_killed_process_fails_the_others_with_its_number_and_the_collective(who: int) -> None:
+    script = SCRIPTS / "killed.py"
+    with plugged(HLOKIT_NUM_DEVICES="2") as variables:
+        done = launched(3, str(script), str(who), environment=variables)
+    assert done.returncode != 0
+    line = next(n for n, text in enumerate(script.read_text(encoding="utf-8").splitlines(), 1) if "x.sum" in text)
+    for other in {0, 1, 2} - {who}:
+        said = re.search(rf"process {other} [0-9.]+: (.*)", done.stdout)
+        assert said, done.stdout + done.stderr
+        assert f"rank {who} is gone: its process ended" in said[1]
+        assert "(all-reduce)" in said[1] and f"killed.py:{line}" in said[1], said[1]
+
+
+@pytest.mark.parametrize("way", ["data", pytest.param("fsdp", marks=pytest.mark.slow), "tensor"])
+def test_losses_are_the_same_on_threads_and_processes(way: str) -> None:
+    found: list[list[str]] = []
+    for count, each in [(1, 4), (2, 2), (4, 1)]:
+        with plugged(HLOKIT_PARTITION="parts") as variables:
+            done = launched(count, "examples/train_processes.py", way, each=each, environment=variables)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found.append(done.stdout.splitlines())
+    assert found[0] == found[1] == found[2]
+    losses = [float.fromhex(line.split()[-1]) for line in found[0]]
+    assert len(losses) == 5 and losses[-1] < losses[0]
+
+
+def launched(
+    count: int, *arguments: str, environment: dict[str, str], each: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """By hlokit.launch."""
+    devices = [] if each is None else ["--devices", str(each)]
+    command = [sys.executable, "-m", "hlokit.launch", "-n", str(count), *devices, "--", sys.executable, *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )  # fmt: skip
 
 
 @pytest.mark.slow

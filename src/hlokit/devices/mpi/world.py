@@ -28,6 +28,7 @@ from hlokit.devices.mpi.line import Line, Message, error_from, error_message
 from hlokit.devices.mpi.mover import Group, Mover
 from hlokit.devices.mpi.packing import arrays_of, buffer, described, pack, packed_size, rebuilt, unpacked
 from hlokit.errors import EvaluationError, HlokitError
+from hlokit.hlo.sources import source_lines
 from hlokit.interpreter.routes import Route
 from hlokit.interpreter.transport import Cancelled
 from hlokit.ops.collectives import combines_elements
@@ -74,6 +75,10 @@ class World:
         self._own: dict[int, _Own] = {}
         """The devices of this rank in the run, or in the last one."""
         self._homes: Sequence[int] = ()
+        self._waits_for = ""
+        """The program that this rank has begun, and others have not yet."""
+        self._unplaced: Message | None = None
+        """The loss of a process that came between runs."""
         self._numbers: dict[Instruction, int] = {}
         self._collectives: dict[Hashable, Collective | None] = {}
         self._parties: dict[tuple[int, ...], _Party] = {}
@@ -155,8 +160,12 @@ class World:
     def _begun(self, program: str, title: str) -> None:
         """Waits for all ranks to begin."""
         self.stopped = self.lost is not None
+        self._waits_for = title
+        if self._unplaced is not None:
+            self._lose(self._unplaced)
         self._line.tell(do="begin", program=program, name=title)
         self._await("begun")
+        self._waits_for = ""
 
     def _run_bodies(self, bodies: Mapping[int, Callable[[], Any]]) -> None:
         """One device runs on this thread, several on threads of their own."""
@@ -202,7 +211,8 @@ class World:
         except Cancelled:
             pass
         except Exception as error:
-            own.error = error if error is self.lost else placed(own.name, error)
+            if self.lost is None:  # else that is the run's error, and no device's
+                own.error = placed(own.name, error)
         finally:
             own.leave()
         self._tell_end(own)
@@ -269,7 +279,7 @@ class World:
         """This rank's error for the others; of an interrupt, which is about nothing, where it came."""
         if isinstance(error, Exception):
             return error_message(error, own.name)
-        lost = EvaluationError(f"rank {self.rank}: {type(error).__name__}{own.where}")
+        lost = EvaluationError(f"rank {self.rank}: {type(error).__name__}: {own.where}")
         return error_message(lost, "")
 
     def gather_text(self, text: str) -> list[str]:
@@ -481,13 +491,27 @@ class World:
         if message["is"] == "stop":
             self.recorder.fail(message["error"]["text"])
         if message["is"] == "lost" and self.lost is None:
-            self.lost, self.is_broken = error_from(message["error"]), not message["left"]
+            self.is_broken = not message["left"]
+            self._lose(message["error"])
             timer = threading.Timer(_GRACE_SECONDS, self._give_up)
             timer.daemon = True
             timer.start()
         self.stopped = True
         for own in tuple(self._own.values()):
             own.halt()
+
+    def _lose(self, told: Message) -> None:
+        places = self._places()
+        self._unplaced = None if places else told
+        self.lost = error_from({**told, "text": "; ".join([told["text"], *places])})
+
+    def _places(self) -> list[str]:
+        """Where this rank's devices are."""
+        if self._waits_for:
+            first = next(iter(self._numbers), None)
+            then = f", whose first instruction for all is {_named(first)}" if first is not None else ""
+            return [f"rank {self.rank} waits for all to begin {self._waits_for}{then}"]
+        return [own.where for own in tuple(self._own.values()) if own.instruction is not None and not own.told]
 
     def _check(self) -> None:
         if self.lost is not None:
@@ -588,8 +612,10 @@ class _Own:
 
     @property
     def where(self) -> str:
-        found = self.instruction
-        return "" if found is None else f" at {found.name} ({found.opcode})"
+        """Which instruction it waits at, or is through with."""
+        if self.instruction is None:
+            return f"{self.name} has not met another yet"
+        return f"{self.name} {'waits at' if self.is_inside else 'is through'} {_named(self.instruction)}"
 
     def enter(self) -> None:
         """This thread runs the device."""
@@ -646,6 +672,12 @@ def among(ranks: Sequence[int]) -> World:
     chosen.Free()
     everyone.Free()
     return World(comm)
+
+
+def _named(instruction: Instruction) -> str:
+    """Its name and opcode, and the line of the user's program."""
+    lines = source_lines(instruction)
+    return f"{instruction.name} ({instruction.opcode})" + (f", {lines[0]}" if lines else "")
 
 
 def _addresses() -> list[str]:
