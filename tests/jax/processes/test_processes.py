@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -63,7 +65,7 @@ def test_a_killed_process_fails_the_others_with_its_number_and_the_collective(wh
         assert "(all-reduce)" in said[1] and f"killed.py:{line}" in said[1], said[1]
 
 
-@pytest.mark.parametrize("way", ["data", pytest.param("fsdp", marks=pytest.mark.slow), "tensor"])
+@pytest.mark.parametrize("way", ["data", *(pytest.param(way, marks=pytest.mark.slow) for way in ("fsdp", "tensor"))])
 def test_losses_are_the_same_on_threads_and_processes(way: str) -> None:
     found: list[list[str]] = []
     for count, each in [(1, 4), (2, 2), (4, 1)]:
@@ -74,6 +76,17 @@ def test_losses_are_the_same_on_threads_and_processes(way: str) -> None:
     assert found[0] == found[1] == found[2]
     losses = [float.fromhex(line.split()[-1]) for line in found[0]]
     assert len(losses) == 5 and losses[-1] < losses[0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("orbax") is None, reason="no orbax: pip install orbax-checkpoint")
+def test_a_checkpoint_of_four_processes_is_restored_on_two(tmp_path: Path) -> None:
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    for count, what in [(4, "save"), (2, "restore")]:
+        with plugged(PYTHONPATH=path) as variables:
+            script = str(SCRIPTS / "checkpoint.py")
+            done = launched(count, script, what, str(tmp_path / "state"), environment=variables)
+        assert done.returncode == 0 and done.stdout.count(what) == count, done.stdout + done.stderr
 
 
 def launched(
