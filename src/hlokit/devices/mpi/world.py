@@ -508,7 +508,7 @@ class World:
     def _places(self) -> list[str]:
         """Where this rank's devices are."""
         if self._waits_for:
-            first = next(iter(self._numbers), None)
+            first = next((i for i in self._numbers if i.op.form == "communicate"), None)
             then = f", whose first instruction for all is {_named(first)}" if first is not None else ""
             return [f"rank {self.rank} waits for all to begin {self._waits_for}{then}"]
         return [own.where for own in tuple(self._own.values()) if own.instruction is not None and not own.told]
