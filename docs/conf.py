@@ -13,7 +13,7 @@ from sphinx.util.docutils import SphinxDirective
 sys.path.insert(0, str(Path(__file__).parents[1]))  # Sphinx runs this file from anywhere
 
 import hlokit
-from docs import chart, diagram
+from docs import chart, diagram, scale_chart
 from docs.generate import write_reference
 
 project = "hlokit"
@@ -71,7 +71,18 @@ class BenchmarkChart(SphinxDirective):
         return [nodes.raw("", chart.chart(path), format="html")]
 
 
+class ScaleChart(SphinxDirective):
+    """`{scale-chart} seconds`: bars of docs/scale/figures.csv, also `bytes` and `memory`."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(str(scale_chart.FILE))
+        return [nodes.raw("", scale_chart.chart(self.arguments[0]), format="html")]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("hlo-diagram", HloDiagram)
     app.add_directive("benchmark-chart", BenchmarkChart)
+    app.add_directive("scale-chart", ScaleChart)
     return {"parallel_read_safe": True}

@@ -77,7 +77,7 @@ class Entry:
 
 
 class FlightRecorder:
-    """Of one process in one world.
+    """The recorder of one process in one world.
 
     world     what all processes of the world know of it, and others do not
     folder    where to write; by default what HLOKIT_FLIGHT_RECORDER says, empty: nowhere
@@ -93,7 +93,7 @@ class FlightRecorder:
         self._instructions: dict[Instruction, int] = {}
         self._count = self._run = 0
         self._noted: dict[str, Any] | None = None
-        """What was known when the first sign of a failure of this run came."""
+        """The facts that were known when the first sign of a failure of this run came."""
         self._lock = threading.Lock()
         if self.folder:
             _on_signal(self)
@@ -124,7 +124,7 @@ class FlightRecorder:
         run["times"].append(time.time())
 
     def places(self) -> list[str]:
-        """What the devices are in the midst of, for people."""
+        """The collectives that the devices are in the midst of, for people."""
         found: list[str] = []
         with self._lock:
             entries = [entry for entry in self._entries if entry.run == self._run and entry.state != "left"]
@@ -187,7 +187,7 @@ class FlightRecorder:
             _listening.remove(self)
 
     def facts(self, failure: str = "") -> dict[str, Any]:
-        """What a dump holds."""
+        """The content of a dump."""
         with self._lock:
             entries, runs = list(self._entries), list(self._runs)
             runs = [{**run, "homes": list(run["homes"]), "times": list(run["times"])} for run in runs]

@@ -56,7 +56,7 @@ class RecordedRun:
 
 @dataclass(frozen=True)
 class Dump:
-    """What one rank wrote. `turns`: how many times each device came to each rendezvous of the last run."""
+    """The dump of one rank. `turns`: how many times each device came to each rendezvous of the last run."""
 
     path: str
     world: str
@@ -103,7 +103,7 @@ class RankWait:
 
 @dataclass
 class FlightReport:
-    """Of one world. `findings` say what is wrong; there are none if no rank waits for another and none failed."""
+    """The report on one world. `findings` say what is wrong; none if no rank waits for another or failed."""
 
     world: str
     size: int
@@ -344,14 +344,14 @@ class _Reader:
             yield f"{len(held) - _SHOWN} more ranks hold others up"
 
     def _waiting(self, node: Node) -> list[Node]:
-        """What waits of a node: a device itself, or its rank as a whole; of a whole rank each of its devices."""
+        """The nodes that wait: the device itself or its whole rank; for a whole rank each of its devices."""
         waiting = dict.fromkeys(wait.node for wait in self.result.waits)
         if node[1] == WHOLE:
             return [other for other in waiting if other[0] == node[0]]
         return [other for other in (node, (node[0], WHOLE)) if other in waiting]
 
     def _orders(self) -> Iterator[str]:
-        """Of devices of which one waits for the other: where their orders of common collectives part."""
+        """The places where orders of common collectives part, of devices of which one waits for the other."""
         found: dict[tuple[int, int], None] = {}
         for dump in self.dumps.values():
             for event in dump.events:
@@ -385,7 +385,7 @@ class _Reader:
         return ""
 
     def _shared(self, device: int, other: int) -> list[Event]:
-        """What a device came to in the newest run that the other one is a member of, too."""
+        """The events of a device in the newest run that the other one is a member of, too."""
         for dump in self.dumps.values():
             found = [e for e in dump.events if e.device == device and e.run == self.newest and other in e.members]
             if found:

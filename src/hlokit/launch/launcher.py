@@ -67,7 +67,7 @@ class Launcher:
         self._started: list[subprocess.Popen[bytes]] = []
         self._output: dict[int, _Output] = {}
         self._said = Path(os.devnull)
-        """What mpirun itself, or the workers, print: of use only if they cannot start."""
+        """The file of what mpirun itself, or the workers, print: of use only if they cannot start."""
         self._first: int | None = None
         """The exit status of the first process that failed, or of an interrupt."""
         self._steps: list[tuple[float, int]] = []
@@ -209,7 +209,7 @@ class Launcher:
     # -- the end
 
     def _drain(self) -> None:
-        """What is left of the output."""
+        """Prints what is left of the output."""
         end = time.monotonic() + _DRAIN_SECONDS
         while self._output and time.monotonic() < end:
             for key, _ in self._selector.select(0.05):
@@ -307,7 +307,7 @@ def _received(line: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _environment(count: int, devices: int | None, collectives: str) -> dict[str, str]:
-    """Of every process: where JAX's coordinator is, which only this machine reaches, its share of the processors."""
+    """The environment of every process: where JAX's coordinator is, and a share of the processors."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
