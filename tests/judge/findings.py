@@ -80,6 +80,14 @@ FINDINGS = (
         (_GE + _ADD).replace("TYPE", "s32"),
     ),
     Finding(
+        "complex_inverse_hyperbolic_tangent", "atanh of a complex iota ends the process", "BEY-6",
+        "x = c64[3] iota(), iota_dimension=0\nROOT r = c64[3] atanh(x)",
+    ),
+    Finding(
+        "complex_hyperbolic_cosine", "cosh of a complex value in a fusion ends the process", "BEY-6",
+        "x = c128[] parameter(0)\nt = c128[] tan(x)\nROOT r = c128[] cosh(t)", [0.5 + 0.25j],
+    ),
+    Finding(
         "rng_of_pred", "rng of pred ends the process", "RNG-4",
         "a = pred[] constant(false)\nb = pred[] constant(true)\n"
         "ROOT r = pred[4] rng(a, b), distribution=rng_uniform",

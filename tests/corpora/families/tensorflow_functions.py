@@ -36,7 +36,7 @@ def _gradient(tf: Any, function: Callable[..., Any]) -> Callable[..., Any]:
             for argument in arguments:
                 tape.watch(argument)
             total = tf.reduce_sum(function(*arguments))
-        return tape.gradient(total, list(arguments))
+        return [tf.convert_to_tensor(g) for g in tape.gradient(total, list(arguments))]
 
     return of
 
@@ -145,7 +145,10 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "resize_bilinear": (lambda tf, x: tf.image.resize(x, (18, 7)), [_IMAGE]),
     "stateless_random": (lambda tf, s: tf.random.stateless_uniform((16,), s), [_integers(0, 99, 2)]),
     "quantised_bits": (
-        lambda tf, x: (tf.bitwise.bitwise_xor(x, x >> 3), tf.bitwise.left_shift(x, 2), x // 3, tf.math.floormod(x, 5)),
+        lambda tf, x: (
+            tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.fill((32,), 3))),
+            tf.bitwise.left_shift(x, tf.fill((32,), 2)), x // 3, tf.math.floormod(x, 5),
+        ),
         [_integers(-99, 99, 32)],
     ),
     "complex_products": (
