@@ -77,7 +77,7 @@ class Program:
 
     @property
     def subprograms(self) -> list[Subprogram]:
-        """What its calls run, callees first."""
+        """The computations that its calls run, callees first."""
         return list(self.context.subprograms.values())
 
     @property
