@@ -63,7 +63,7 @@ class Entry:
 
     @property
     def facts(self) -> dict[str, Any] | None:
-        """What the check found; None if it was not begun. What it did not come to the end of has an error."""
+        """What the check found; None if it was not begun, or was ended from outside before it had a result."""
         path = self.folder / "checked.jsonl"
         if not path.exists():
             return None
@@ -74,6 +74,8 @@ class Entry:
             errors += [facts.pop("error")] if "error" in facts else []
             found |= facts
         found.pop("stage", None)
+        if "close" not in found and not errors:
+            return None
         return found | {"errors": errors}
 
 

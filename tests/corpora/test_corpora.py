@@ -69,6 +69,8 @@ def test_a_program_that_is_refused_and_one_that_ends_the_process(tmp_path: Path,
     assert run.verdict(one) == "fails"
     assert one.facts is not None
     assert "verifies: ParseError" in one.facts["errors"][0]
+    (one.folder / "checked.jsonl").write_text('{"stage": "verifies"}\n{"verifies": true}\n')
+    assert run.verdict(one) == "not run"  # and is run again
     (one.folder / "checked.jsonl").unlink()
     monkeypatch.setattr(sys, "executable", "/bin/false")
     run.check(one, 5.0)
