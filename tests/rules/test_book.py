@@ -49,6 +49,16 @@ def test_labels_in_the_chapters_exist() -> None:
     assert named(*(rule.text for rule in rules.rules().values())) <= {*rules.rules()}
 
 
+def test_each_attribute_has_a_meaning() -> None:
+    known = tomllib.loads((ROOT / "src/hlokit/rules/attributes.toml").read_text(encoding="utf-8"))
+    named = {(op.opcode, a.text) for op in OPS.values() for a in op.attributes if a is not op.result_shape and not a.hidden}
+    for opcode, attribute in named:
+        assert re.fullmatch(r"[a-zA-Z\d].*[^.]", rules.attribute_meaning(opcode, attribute)), (opcode, attribute)
+    own = {(opcode, attribute) for opcode, found in known.items() if isinstance(found, dict) for attribute in found}
+    assert own <= named
+    assert {name for name, found in known.items() if isinstance(found, str)} == {a for o, a in named if (o, a) not in own}
+
+
 def test_no_rule_names_a_file() -> None:
     """Readers of an error see one rule: it refers to others by their labels."""
     assert not [label for label, rule in rules.rules().items() if ".md" in rule.text]

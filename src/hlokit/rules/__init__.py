@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 KINDS = {
     "S": "result shape or type",
@@ -114,6 +115,25 @@ def chapter(name: str) -> str:
     from importlib.resources import files  # 5 ms, which only those who read rules pay
 
     return files(__name__).joinpath(f"{name}.md").read_text(encoding="utf-8")
+
+
+@cache
+def _attributes() -> Mapping[str, Any]:
+    import tomllib
+    from importlib.resources import files
+
+    return tomllib.loads(files(__name__).joinpath("attributes.toml").read_text(encoding="utf-8"))
+
+
+def attribute_meaning(opcode: str, attribute: str) -> str:
+    """The meaning of an op's attribute of HLO text, as a phrase. KeyError for an attribute that no op has.
+
+    >>> attribute_meaning("gather", "collapsed_slice_dims")
+    'operand dimensions of slice size 1 that the result leaves out'
+    """
+    known = _attributes()
+    own = known.get(opcode)  # an attribute has this name, too, where it is no table
+    return own[attribute] if isinstance(own, dict) and attribute in own else known[attribute]
 
 
 @cache

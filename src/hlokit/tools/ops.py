@@ -14,7 +14,7 @@ from typing import Any
 
 from hlokit.errors import HlokitError
 from hlokit.hlo.op import OPS, Attribute, Op
-from hlokit.rules import Rule, rules, selected
+from hlokit.rules import Rule, attribute_meaning, rules, selected
 
 
 def ops(name: str | None = None, *, json: bool = False) -> None:
@@ -48,7 +48,11 @@ def _facts(op: type[Op]) -> dict[str, Any]:
     """An op as JSON."""
     return {
         "opcode": op.opcode, "summary": summary(op), "form": op.form, "operands": [p.name for p in _operands_of(op)],
-        "attributes": [a.text for a in op.attributes if a is not op.result_shape and not a.hidden],
+        "attributes": {
+            a.text: attribute_meaning(op.opcode, a.text)
+            for a in op.attributes
+            if a is not op.result_shape and not a.hidden
+        },
         "calls": [*op.roles, *op.list_roles], "rules": [rule.label for rule in rules_of(op)],
     }  # fmt: skip
 
@@ -66,7 +70,8 @@ def reference(op: type[Op]) -> str:
     lines += [f"- operands: {operands}", f"- lowering form: {op.form}"]
     lines += [f"- traits: {', '.join(traits).replace('_', ' ')}"] if traits else []
     shown = [a for a in op.attributes if a is not op.result_shape and not a.hidden]
-    lines += ["", "| attribute | type | default |", "| --- | --- | --- |", *map(_attribute_row, shown)] if shown else []
+    rows = [_attribute_row(op, attribute) for attribute in shown]
+    lines += ["", "| attribute | type | default | meaning |", "| --- | --- | --- | --- |", *rows] if shown else []
     roles = [f"`{role}`" for role in op.roles] + [f"`{role}` (a list)" for role in op.list_roles]
     lines += ["", f"Calls {', '.join(roles)}."] if roles else []
     if op.shape_required:
@@ -155,9 +160,9 @@ def _operands_of(op: type[Op]) -> list[inspect.Parameter]:
     return [p for p in found if p.kind in kinds and p.name not in (*op.roles, *op.list_roles)]
 
 
-def _attribute_row(attribute: Attribute) -> str:
+def _attribute_row(op: type[Op], attribute: Attribute) -> str:
     kind = attribute.kind.name
     if attribute.kind.choices:
         kind = " ".join(attribute.kind.choices)
     default = "required" if attribute.required else f"`{attribute.default}`"
-    return f"| `{attribute.text}` | {kind} | {default} |"
+    return f"| `{attribute.text}` | {kind} | {default} | {attribute_meaning(op.opcode, attribute.text)} |"
