@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.cpu.costs import EIGH_ROWS
 from hlokit.cpu.jit.objects import compile_object
 from hlokit.cpu.kernels.linalg.divide import LEAF
-from hlokit.cpu.kernels.linalg.eigh import LARGEST
 from hlokit.cpu.kernels.linalg.lapack import lapack
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import Target, baseline, host
@@ -44,7 +44,9 @@ def solved(a: Any, upper: bool = False, target: Target | None = None) -> tuple[l
     """(vectors, values, info) of machine code, whose other triangle is spoilt, and of LAPACK."""
     (instruction,) = lapack_calls(program(a, upper))
     call = replace(call_of(instruction), target=target or host())
-    wanted = instruction.op.reference(a, shape=instruction.shape, process=Process(), backend_config=config_of(instruction))
+    wanted = instruction.op.reference(
+        a, shape=instruction.shape, process=Process(), backend_config=config_of(instruction)
+    )
     spoilt = np.where(np.tri(a.shape[-1], k=-1, dtype=bool) == upper, np.nan, a)
     spoilt = np.where(np.eye(a.shape[-1], dtype=bool), a, spoilt).astype(a.dtype)
     got = run(call, [spoilt], fill=0xFF)
@@ -172,7 +174,7 @@ def test_what_is_left_to_lapack() -> None:
         (instruction,) = lapack_calls(program(a, False, mode))
         assert lapack(call_of(instruction), module) is not None
         assert "hlokit_lapack_dsyevd" in module.external
-    (instruction,) = lapack_calls(program(np.zeros((1, LARGEST + 1, LARGEST + 1)), False, "V"))
+    (instruction,) = lapack_calls(program(np.zeros((1, EIGH_ROWS + 1, EIGH_ROWS + 1)), False, "V"))
     assert lapack(call_of(instruction), Module()) is None, "LAPACK is called from Python, which hears signals"
 
 

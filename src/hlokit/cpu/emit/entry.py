@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from hlokit.analysis.cost import operations
+from hlokit.cpu import costs
 from hlokit.cpu.emit import KernelWriter
 from hlokit.cpu.emit.scalars import scalar_function
 from hlokit.cpu.jit.frames import OWN, deepest
@@ -37,9 +38,6 @@ from hlokit.cpu.lower.steps import (
 )
 from hlokit.cpu.target import Target
 from hlokit.types import dtype as dtypes
-
-_COPY_CHUNK = 256 << 10
-"""Bytes: copies of twice as many are shared among threads."""
 
 _CHAIN_CHUNKS = 32
 """The most chunks of a chain's batch indices."""
@@ -574,7 +572,7 @@ class EntryWriter:
         source, result = step.reads[0], step.writes[0]
         if self.assignment.homes[source] is self.assignment.homes[result] or not result.nbytes:
             return
-        if result.nbytes >= 2 * _COPY_CHUNK:
+        if result.nbytes >= 2 * costs.COPY_CHUNK_BYTES:
             table = self._table(fn, (result, source))
             name, chunks = self._copier(result.nbytes)
             self._run(fn, name, table, chunks, _longest(step))
@@ -583,7 +581,7 @@ class EntryWriter:
 
     def _copier(self, nbytes: int) -> tuple[str, int]:
         """A kernel that copies so many bytes to the table's first array from its second; how many chunks it has."""
-        chunk = max(_COPY_CHUNK, -(-nbytes // (16 << 12)) << 12)
+        chunk = max(costs.COPY_CHUNK_BYTES, -(-nbytes // (16 << 12)) << 12)
         name = f"copy{nbytes}"
         fn = Function(name, [("ptr noalias readonly", "table"), (I64, "begin"), (I64, "end")], is_cold=True)
         low, high = (fn.index_argument(end) * chunk for end in ("begin", "end"))

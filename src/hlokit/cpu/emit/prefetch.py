@@ -5,25 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hlokit.cpu import costs
 from hlokit.cpu.emit.scope import Emission, Scope
 from hlokit.cpu.llvm import Pointer
 from hlokit.cpu.loops.expr import Buffer, LoopAxis, Node
 from hlokit.cpu.loops.nest import Store, runtime_deps
 from hlokit.cpu.loops.substitution import nodes_of
 from hlokit.forms.affine import Affine
-
-_FAR = 4 << 20
-"""Bytes of an array from which on its rows are asked for before they are read."""
-_ROWS = (256, 256 << 10)
-"""Bytes of rows that are asked for: of shorter ones there are several in a page, longer ones would be gone again."""
-_NEAR = 16 << 10
-"""Bytes of a row that the nearest cache has room for, besides what is being done."""
-_AHEAD = 2048
-"""Bytes to ask ahead, at least."""
-_LARGE = 1 << 20
-"""Bytes of an array from which on it is asked for along its rows: a smaller one may lie in a near cache."""
-_LINE = 64
-"""Bytes of a cache line."""
 
 
 class Prefetcher:
@@ -47,19 +35,19 @@ class Prefetcher:
         axis, loops = scope.lane_axis, self.emission.loops
         if self._first.setdefault(node, fold) is fold:
             if axis is not None and self._goes_on(buffer, affine, axis, scope):
-                _prefetch(pointer, _AHEAD * affine.coefficient(axis), scope.lanes, near=True)
+                _prefetch(pointer, costs.PREFETCH_AHEAD * affine.coefficient(axis), scope.lanes, near=True)
             return
-        if buffer.nbytes < _FAR or axis is None or axis not in loops.order:
+        if buffer.nbytes < costs.PREFETCHED_ARRAY or axis is None or axis not in loops.order:
             return
         if self._asking.setdefault(node, fold) is not fold:
             return
         outer = [a for a in loops.order[: loops.order.index(axis)] if affine.coefficient(a)]
         size = buffer.dtype.numpy.itemsize
         row = axis.extent * size
-        if not outer or not _ROWS[0] <= row <= _ROWS[1]:
+        if not outer or not costs.PREFETCHED_ROWS[0] <= row <= costs.PREFETCHED_ROWS[1]:
             return
-        rows = -(-_AHEAD // row) * affine.coefficient(outer[-1])
-        _prefetch(pointer, rows * size, scope.lanes, near=row <= _NEAR)
+        rows = -(-costs.PREFETCH_AHEAD // row) * affine.coefficient(outer[-1])
+        _prefetch(pointer, rows * size, scope.lanes, near=row <= costs.PREFETCHED_NEAR)
 
     def _goes_on(self, buffer: Buffer, affine: Affine, axis: LoopAxis, scope: Scope) -> bool:
         """Whether the loop goes along a row of a large array, or along many that lie one behind the other.
@@ -67,12 +55,12 @@ class Prefetcher:
         Of loads that differ by a constant the last one counts, which is the first to read a line.
         """
         fold = self.emission.fold
-        if buffer.nbytes < _LARGE or axis not in scope.axes:
+        if buffer.nbytes < costs.PREFETCHED_ALONG or axis not in scope.axes:
             return False
         around = [*self.emission.loops.order, *(fold.data.bound if fold is not None else ())]
         outer = [a for a in around if a is not axis and affine.coefficient(a)]
         far = runtime_deps(affine) or (outer and affine.coefficient(outer[-1]) != axis.extent)
-        if far and axis.extent * buffer.dtype.numpy.itemsize < 4 * _AHEAD:
+        if far and axis.extent * buffer.dtype.numpy.itemsize < 4 * costs.PREFETCH_AHEAD:
             return False
         return affine.constant == self._last_of(buffer, affine)
 
@@ -89,5 +77,5 @@ class Prefetcher:
 
 def _prefetch(pointer: Pointer, distance: int, lanes: int, *, near: bool) -> None:
     """Asks for the lines of so many elements that lie so many bytes behind the pointer."""
-    for line in range(max(1, lanes * pointer.element.bytes // _LINE)):
-        (pointer + (distance + line * _LINE)).prefetch(3 if near else 2)
+    for line in range(max(1, lanes * pointer.element.bytes // costs.LINE_BYTES)):
+        (pointer + (distance + line * costs.LINE_BYTES)).prefetch(3 if near else 2)

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from hlokit.cpu import costs
 from hlokit.cpu.emit.addresses import Addresses
 from hlokit.cpu.emit.loads import Loads, pointers, to_memory
 from hlokit.cpu.emit.scope import Scope, is_static, lanes_of
 from hlokit.cpu.emit.values import Values
 from hlokit.cpu.llvm import LaneMask, Pointer, Value
 from hlokit.cpu.loops.nest import Store
-
-_LINE = 64
-"""Bytes of a cache line, which streaming stores write whole."""
-_STREAMED = 1 << 20
-"""Bytes of an array from which on it is stored past the caches, where that helps."""
 
 
 class Stores:
@@ -62,16 +58,16 @@ class Stores:
                 mask = None if mask is None else mask.reversed()
             if mask is None and self._is_streamed(store, lanes, scope):
                 self.emission.streams = True
-                pointer.to(pointer.element, _LINE).store(value, nontemporal=True)
+                pointer.to(pointer.element, costs.LINE_BYTES).store(value, nontemporal=True)
             else:
                 pointer.store(value, mask)
 
     def _is_streamed(self, store: Store, lanes: int, scope: Scope) -> bool:
         """Whether the lanes are whole cache lines that are worth going past the caches."""
         loops, size = self.emission.loops, store.buffer.dtype.numpy.itemsize
-        if not loops.streamed or lanes * size < _LINE or store.buffer.nbytes < _STREAMED:
+        if not loops.streamed or lanes * size < costs.LINE_BYTES or store.buffer.nbytes < costs.STREAMED_ARRAY_BYTES:
             return False
-        unit = _LINE // size
+        unit = costs.LINE_BYTES // size
         return (
             store.buffer not in loops.in_place
             and all(c % unit == 0 for key, c in store.place.terms if key is not scope.lane_axis)

@@ -6,12 +6,12 @@ import math
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.flow import Element, extended, unused_name
 from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, PlannedKernel, Routine, chunk_bounds
 from hlokit.cpu.llvm import I32, I64, Function, IfElse, Index, Module, Value
 from hlokit.types.shape import Shape
 
-_CHUNK = 1 << 14  # blocks of a chunk
 _PARITY = 0x1BD11BDA
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
@@ -44,11 +44,11 @@ class RngBitGeneratorPlan:
         if self.data.size:
             with module.function(f"{name}_bits", PHASE) as f:
                 state = self._state(f)
-                low, high = (chunk * _CHUNK for chunk in chunk_bounds(f))
+                low, high = (chunk * costs.RANDOM_CHUNK for chunk in chunk_bounds(f))
                 high = high.smin(self.blocks)
                 with f.loop(low, high, self.lanes) as loop:
                     self._store_words(loop.index, high, self._words(state, loop.index))
-            phases.append(Phase(f.name, -(-self.blocks // _CHUNK)))
+            phases.append(Phase(f.name, -(-self.blocks // costs.RANDOM_CHUNK)))
         with module.function(f"{name}_state", PHASE) as f:
             for k, word in enumerate(self._new_state(self._state(f))):
                 f.table(1, I64)[k].store(word)

@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from hlokit.analysis.reducers import is_semigroup, takes_any_order_of_numbers
+from hlokit.cpu import costs
 from hlokit.cpu.loops.arithmetic import NodeEmitter, parts_of
 from hlokit.cpu.loops.called import CalledFunction, Turned
 from hlokit.cpu.loops.expr import Expressions, Fold, LoopAxis, Node, Pair, identity_name, index_deps
@@ -28,9 +29,6 @@ _UNROLLED = 32
 """Folds of at most so many steps are written out."""
 _WRITTEN = 160
 """Instructions in all steps of a fold up to which it is: more take longer to compile than a loop takes to run."""
-
-_NEAR = 1 << 19
-"""Bytes of an array that may be gone through column by column: they stay in the second-level cache."""
 
 
 class ElementReader:
@@ -152,7 +150,7 @@ class FoldBuilder:
             return
         missing = [k for k, axis in enumerate(around) if axis.extent > 1 and not axis.bit & own]
         operand = self.source.leaf(instruction.operands[0]).shape
-        if missing and operand.nbytes >= _NEAR * prod(axis.extent for axis in around[: missing[0]]):
+        if missing and operand.nbytes >= costs.SECOND_CACHE_BYTES * prod(axis.extent for axis in around[: missing[0]]):
             raise Materialise(self.source.leaf(instruction, 0), "rows are gone through, of which it folds columns")
 
     def _check_nesting(self, instruction: Instruction, own: int) -> None:

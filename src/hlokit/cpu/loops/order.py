@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from hlokit.cpu import costs
 from hlokit.cpu.loops import parted, segments, tiles, vectors
 from hlokit.cpu.loops.coalescing import coalesced
 from hlokit.cpu.loops.expr import Buffer, LoopAxis, Node
 from hlokit.cpu.loops.nest import Loops, Store
 from hlokit.cpu.loops.substitution import nodes_of
 from hlokit.cpu.loops.unrolled import unrolled
-
-STREAM_BYTES = 32 << 20
-"""A kernel that touches at least so many bytes stores past the caches: what it writes would be gone before it is read.
-
-In a loop, which reads again what the pass before has written, twice as many."""
 
 
 def arrange(
@@ -25,7 +21,7 @@ def arrange(
     vector_bytes: int,
     serial: int = 0,
     strict: bool = False,
-    stream_bytes: int = STREAM_BYTES,
+    stream_bytes: int = costs.STREAM_BYTES,
     writes_out: bool = True,
 ) -> Loops:
     """The loops of a kernel with these root axes and stores. `writes_out`: short axes may be written out."""

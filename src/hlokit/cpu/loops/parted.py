@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import gcd, prod
 
+from hlokit.cpu import costs
 from hlokit.cpu.loops.expr import Node, affine_deps, reachable, runtime_nodes
 from hlokit.cpu.loops.nest import Loops, Parted, Store
 from hlokit.forms.affine import Affine
-
-_NEAR = 512 << 10
-"""Bytes of an operand that parts need not be smaller than, to be in a cache."""
 
 LIST = 1024
 """Updates that are looked through at a time."""
@@ -50,7 +48,8 @@ def choose(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> None:
         return
     loops.order = [*outer, *inner]
     nbytes = sum(store.buffer.nbytes for store in loops.stores)
-    count = 1 if updates * (4 + window) < 60000 else 16 if window >= 16 else 8 if nbytes > _NEAR else 2
+    is_far = nbytes > costs.SECOND_CACHE_BYTES
+    count = 1 if updates * (4 + window) < 60000 else 16 if window >= 16 else 8 if is_far else 2
     parts = -(-(place.high + 1) // steps)
     count = min(count, parts)
     size = -(-parts // count) * steps

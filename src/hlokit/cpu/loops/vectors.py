@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
+from hlokit.cpu import costs
 from hlokit.cpu.loops.expr import Fold, LoopAxis, Node, affine_of, children, reachable
 from hlokit.cpu.loops.nest import Loops, Nesting, places_of, stride_cost
 from hlokit.cpu.loops.reassociation import reassociates
@@ -136,14 +137,10 @@ def _most_held(nodes: Sequence[Node], axis: LoopAxis | None) -> int:
     return most
 
 
-_SPILL_BYTES = 512 << 10
-"""Rows of two values of eight bytes at most take twice as much: of the stack, and of the second cache."""
-
-
 def _spilled(loops: Loops, nodes: Sequence[Node], own: FoldAxes) -> list[Node]:
     """Costly nodes needed by a fold along the vector axis and by the main loop over it; none of which needs another."""
     axis = loops.vector
-    if axis is None or loops.strict or axis.extent * 8 > _SPILL_BYTES or axis not in loops.order:
+    if axis is None or loops.strict or axis.extent * 8 > costs.SECOND_CACHE_BYTES or axis not in loops.order:
         return []
     folds = [f for f in own if own[f] is axis and f.data.bound == (axis,) and f.data.valid is None]
     if not folds:

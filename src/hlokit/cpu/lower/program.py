@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.cpu.loops.build import MAX_DEPTH
 from hlokit.cpu.loops.expr import Buffer
-from hlokit.cpu.loops.order import STREAM_BYTES
 from hlokit.cpu.lower.chain_cuts import store_deep
 from hlokit.cpu.lower.context import Context
 from hlokit.cpu.lower.drafts import Draft
@@ -113,7 +113,7 @@ def _kernel_steps(leaves: Leaves, kernel: Draft) -> list[Step]:
     loops = kernel.arranged(
         vector_bytes=context.target.vector_bytes,
         strict=context.strict,
-        stream_bytes=STREAM_BYTES * (2 if leaves.is_pass else 1),
+        stream_bytes=costs.STREAM_BYTES * (2 if leaves.is_pass else 1),
     )
     reads = kernel.reads
     if kernel.source is not None or is_scatter:

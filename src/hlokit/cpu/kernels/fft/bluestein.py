@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.fft.axis import Place, TransformAxis
 from hlokit.cpu.kernels.fft.memory import load_splat
-from hlokit.cpu.kernels.fft.phases import CHUNK, Phases
+from hlokit.cpu.kernels.fft.phases import Phases
 from hlokit.cpu.kernels.fft.stockham import convolution_size
 from hlokit.cpu.kernels.fft.twiddles import TwiddleFactors
 from hlokit.cpu.kernels.routine import up
@@ -99,7 +100,7 @@ def _write_product(phases: Phases, axis: TransformAxis, source: _Sequences, targ
                 factor = phases.vector_at(phases.array(f, factors), k, has).load(0)
                 put((starts[0] + k, starts[1] + k), (has, goes), factor)
         return
-    with phases.map(axis.outer * target.length, 1, max(1, CHUNK // axis.inner)) as (f, item):
+    with phases.map(axis.outer * target.length, 1, max(1, costs.FFT_CHUNK // axis.inner)) as (f, item):
         row, k = item // target.length, item % target.length
         exists = k < count
         factor = load_splat(phases.array(f, factors)[k.smin(count - 1)], w)

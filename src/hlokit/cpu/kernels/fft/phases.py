@@ -6,14 +6,12 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.fft.axis import Place, TransformAxis
 from hlokit.cpu.kernels.fft.memory import Columns, Work, complex_array, row_pointers
 from hlokit.cpu.kernels.fft.stockham import work_size
 from hlokit.cpu.kernels.routine import PHASE, Phase, chunk_bounds, each_chunk, up
 from hlokit.cpu.llvm import Complex, Function, Index, Loop, Module, Pointer, Type
-
-CHUNK = 1 << 13
-"""Elements that make a chunk."""
 
 
 @dataclass
@@ -58,7 +56,7 @@ class Phases:
         self.phases.append(Phase(f.name, chunks))
 
     @contextmanager
-    def map(self, count: int, step: int = 1, per_chunk: int = CHUNK) -> Generator[tuple[Function, Index]]:
+    def map(self, count: int, step: int = 1, per_chunk: int = costs.FFT_CHUNK) -> Generator[tuple[Function, Index]]:
         """A phase that does what is written inside for each `step` of `count` elements."""
         with self.phase(-(-count // per_chunk)) as f, self.each(f, count, step, per_chunk) as loop:
             yield f, loop.index
@@ -71,10 +69,10 @@ class Phases:
     @contextmanager
     def map_rows(self, rows: int, length: int) -> Generator[tuple[Function, Index, Index, Index]]:
         """A phase for parts of rows: what is written inside does elements low to high of a row."""
-        parts = -(-length // CHUNK)
+        parts = -(-length // costs.FFT_CHUNK)
         with self.phase(rows * parts) as f, each_chunk(f) as chunk:
-            row, low = chunk // parts, chunk % parts * CHUNK
-            yield f, row, low, (low + CHUNK).smin(length)
+            row, low = chunk // parts, chunk % parts * costs.FFT_CHUNK
+            yield f, row, low, (low + costs.FFT_CHUNK).smin(length)
 
     @contextmanager
     def map_groups(self, groups: int, elements: int) -> Generator[tuple[Function, Index]]:
@@ -84,7 +82,7 @@ class Phases:
 
     def per_chunk(self, groups: int, elements: int) -> int:
         """The groups of a chunk."""
-        return max(1, -(-groups // 64), min(groups, CHUNK // max(1, elements * self.lanes)))
+        return max(1, -(-groups // 64), min(groups, costs.FFT_CHUNK // max(1, elements * self.lanes)))
 
     def groups(self, outer: int, inner: int, *, columns: bool = False) -> int:
         """Groups of lanes: along `inner` within each outer; along outer if there is no inner one."""
@@ -94,7 +92,7 @@ class Phases:
 
     def are_few(self, rows: int, n: int) -> bool:
         """Whether rows of n leave most lanes idle, and n is worth more phases."""
-        return rows < self.lanes // 2 and n >= _SPLIT
+        return rows < self.lanes // 2 and n >= costs.FFT_SPLIT
 
     def work(self, f: Function, n: int) -> tuple[Work, Work]:
         """Two work buffers for n elements and one more."""
@@ -127,10 +125,6 @@ class Phases:
     def rows(self, array: Pointer, first: Index, rows: int, length: int) -> Pointer:
         """Pointers in memory to the rows from `first` on, one a lane; beyond the last row it is that one again."""
         return row_pointers(array.fn, self.lanes, lambda lane: array[(first + lane).smin(rows - 1) * length])
-
-
-_SPLIT = 64
-"""The shortest transform that is worth splitting when there are few."""
 
 
 def load_columns(columns: Columns, n: int, work: Work, loaded: Callable[[Complex], Complex]) -> None:

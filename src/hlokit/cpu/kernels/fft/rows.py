@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.fft.axis import TransformAxis
 from hlokit.cpu.kernels.fft.memory import Columns, Work, complex_array, load_rows, row_pointers
 from hlokit.cpu.kernels.fft.phases import Phases, load_columns, store_columns, stored
@@ -17,10 +18,6 @@ from hlokit.cpu.kernels.fft.twiddles import roots, table
 from hlokit.cpu.kernels.routine import up
 from hlokit.cpu.llvm import Function, Index, Pointer, Type
 
-_LARGEST = 1 << 18
-"""Bytes of a row, which is on the stack between the two parts."""
-_ALONE = 1 << 12
-"""Elements of the longest row of few: the parts of longer ones are for several threads."""
 _FEW = 4
 _FULL = 0.75
 """The share of lanes that have to be of use."""
@@ -28,7 +25,7 @@ _FULL = 0.75
 
 def split(vector: Type, rows: int, n: int) -> tuple[int, int] | None:
     """(n1, n2) for rows of n; None if lanes stay idle, or they are too long."""
-    if n < vector.lanes**2 or 2 * n * vector.bytes > _LARGEST or (rows < _FEW and n > _ALONE):
+    if n < vector.lanes**2 or 2 * n * vector.bytes > costs.FFT_ROW_BYTES or (rows < _FEW and n > costs.FFT_ROW_ALONE):
         return None
 
     def full(size: int) -> float:

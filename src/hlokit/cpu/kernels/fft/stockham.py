@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.fft.memory import Work, complex_array, load_splat
 from hlokit.cpu.kernels.fft.twiddles import Numbers, roots, table
 from hlokit.cpu.llvm import I64, POINTER, Complex, Function, Index, Module, Pointer, Type
 
 LARGEST_PRIME = 31
-_L1_BYTES = 1 << 14
 LARGEST = 1024  # elements of a work buffer: both are on the stack
 
 
@@ -97,7 +97,7 @@ def write_core(module: Module, vector: Type, n: int) -> Core:
 
 def _passes(vector: Type, radices: list[int]) -> list[tuple[int, int]]:
     """The radices by ones (with 1), or by twos if the buffers leave the first-level cache: half as many passes."""
-    by_twos = math.prod(radices) * 2 * vector.lanes * vector.bytes > _L1_BYTES
+    by_twos = math.prod(radices) * 2 * vector.lanes * vector.bytes > costs.FFT_NEAR_BYTES
     if not by_twos:
         return [(radix, 1) for radix in radices]
     odd = radices[: len(radices) % 2]

@@ -10,14 +10,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.flow import subroutine
-from hlokit.cpu.kernels.linalg.panels import CHUNK_WORK, Element, PanelShape
+from hlokit.cpu.kernels.linalg.panels import Element, PanelShape
 from hlokit.cpu.kernels.routine import Phase, Routine, up
 from hlokit.cpu.llvm import I32, I64, POINTER, Function, Index, Module, Pointer, Value, transposed
 from hlokit.cpu.target import Target
-
-LARGEST = 4096
-"""Elements of the largest matrix that is worked on so: beyond it a group leaves the second-level cache."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Groups:
 
     @property
     def a_chunk(self) -> int:
-        return max(1, CHUNK_WORK // max(1, self.work))
+        return max(1, costs.LINALG_CHUNK_WORK // max(1, self.work))
 
     @property
     def chunks(self) -> int:
@@ -106,7 +104,7 @@ def room(p: PanelShape, scalars: int) -> int:
     return up(scalars, p.lanes) * p.vector_bytes
 
 
-def are_worth_it(p: PanelShape, batch: int, elements: int, largest: int = LARGEST) -> bool:
+def are_worth_it(p: PanelShape, batch: int, elements: int, largest: int = costs.BATCHED_ELEMENTS) -> bool:
     """True if there are enough matrices, and small ones."""
     return elements <= largest and batch >= max(2, p.lanes // 2)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.linalg import divide, tridiagonal
 from hlokit.cpu.kernels.linalg.divide import LEAF, Eigen
 from hlokit.cpu.kernels.linalg.panels import Items
@@ -19,8 +20,6 @@ from hlokit.cpu.target import Target
 
 VECTORS, VALUES, INFO, SCRATCH = 1, 2, 3, 4
 """The table's places, after the operand."""
-LARGEST = 1024
-"""Rows of the largest matrix: beyond it the reduction waits for memory, which OpenBLAS's threads do together."""
 _MATRICES_AT_ONCE = 4
 """Batches of as many matrices are a chunk each matrix, or several."""
 _MOST_CHUNKS, _MOST_SCRATCH = 64, 2**27
@@ -35,7 +34,7 @@ def plan_of(m: Matrix, lower: bool, target: Target) -> EighPlan | None:
 
     The table: operand, vectors, values, info, scratch.
     """
-    if not LEAF < m.rows <= LARGEST or not m.batch:
+    if not LEAF < m.rows <= costs.EIGH_ROWS or not m.batch:
         return None
     return EighPlan(Eigen("eigh", m, target, VECTORS, m.rows - 1, lower))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.batch_lanes import Groups, MatrixInLanes, are_worth_it, note_first
 from hlokit.cpu.kernels.linalg.panels import PanelShape, by_groups, multiply_subtract, panels_for
@@ -12,8 +13,6 @@ from hlokit.cpu.kernels.routine import PHASE, Routine
 from hlokit.cpu.llvm import POINTER, Function, Index, Module, Pointer, Type, Value
 from hlokit.cpu.target import Target
 
-_LARGEST = 1600
-"""Elements of the largest matrix: each pivot goes through all that is left, beyond it stripes are faster."""
 _COLUMNS = (4, 1)
 """Columns that go down the rows together: so many while there are as many, then one by one."""
 
@@ -21,7 +20,7 @@ _COLUMNS = (4, 1)
 def plan_of(s: Matrix, target: Target) -> LuLanesPlan | None:
     """The plan; None for too few or too large matrices. The table: that of lu.py."""
     p = panels_for(s.dtype, target)
-    return LuLanesPlan(s, p) if are_worth_it(p, s.batch, s.rows * s.columns, _LARGEST) else None
+    return LuLanesPlan(s, p) if are_worth_it(p, s.batch, s.rows * s.columns, costs.LANE_LU_ELEMENTS) else None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias, TypeVar
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.llvm import (
     I32,
@@ -31,9 +32,6 @@ from hlokit.cpu.llvm import (
 )
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
-
-DEPTH = 96
-"""Columns of L that go through the first-level cache together."""
 
 Element: TypeAlias = list[Value]
 """A number, or a vector of them, by components: one, or the real and the imaginary part."""
@@ -242,13 +240,13 @@ def blocked_update(
     first: Index | int,
     last: Index,
 ) -> None:
-    """c[rows][width] -= a[k]^T b[k] for k from `first` to `last`: by `update`, for DEPTH of them at a time.
+    """c[rows][width] -= a[k]^T b[k] for k from `first` to `last`: by `update`, for as many at a time as stay near.
 
     a: its place, and the bytes from a[k] to a[k + 1]
     """
     f, (place, step) = last.fn, a
-    with f.loop(first, last, DEPTH) as outer:
-        depth = (last - outer.index).smin(DEPTH)
+    with f.loop(first, last, costs.FACTORED_COLUMNS) as outer:
+        depth = (last - outer.index).smin(costs.FACTORED_COLUMNS)
         left, right = place + outer.index * step, b + outer.index * p.stripe_row
         with f.loop(0, rows, p.rows) as row:
             f.call(update, c + row.index * p.stripe_row, left[row.index], right, depth)
@@ -297,9 +295,6 @@ def by_groups(first: Index, last: Index | int, sizes: Sequence[int], body: Calla
 
 # -- chunks
 
-CHUNK_WORK = 50_000
-"""Vector operations of a chunk at least, if there are as many."""
-
 
 @dataclass(frozen=True)
 class Items:
@@ -311,7 +306,7 @@ class Items:
 
     @property
     def a_chunk(self) -> int:
-        return max(self.fewest, min(self.count, CHUNK_WORK // max(1, self.work)))
+        return max(self.fewest, min(self.count, costs.LINALG_CHUNK_WORK // max(1, self.work)))
 
     @property
     def chunks(self) -> int:

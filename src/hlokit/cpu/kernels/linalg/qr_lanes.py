@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.batch_lanes import Groups, MatrixInLanes, are_worth_it, room
 from hlokit.cpu.kernels.linalg.panels import PanelShape, by_groups, multiply_subtract, panels_for
@@ -14,8 +15,6 @@ from hlokit.cpu.kernels.routine import PHASE, Routine
 from hlokit.cpu.llvm import POINTER, Function, Index, Module, Pointer, Value
 from hlokit.cpu.target import Target
 
-_LARGEST = 1600
-"""Elements of the largest matrix: each reflector goes through all that is left, beyond it stripes are faster."""
 _COLUMNS = (4, 1)
 """Columns that go down the rows together: so many while there are as many, then fewer."""
 
@@ -32,7 +31,8 @@ def product(m: Matrix, reflectors: int, target: Target) -> QrLanesPlan | None:
 
 def _plan(kind: str, m: Matrix, steps: int, target: Target) -> QrLanesPlan | None:
     p = panels_for(m.dtype, target)
-    return QrLanesPlan(kind, m, steps, p) if are_worth_it(p, m.batch, m.rows * m.columns, _LARGEST) else None
+    is_worth_it = are_worth_it(p, m.batch, m.rows * m.columns, costs.LANE_QR_ELEMENTS)
+    return QrLanesPlan(kind, m, steps, p) if is_worth_it else None
 
 
 @dataclass(frozen=True)

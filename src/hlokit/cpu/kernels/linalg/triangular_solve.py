@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.linalg import triangular_lanes
 from hlokit.cpu.kernels.linalg.panel_copy import copy
 from hlokit.cpu.kernels.linalg.panels import Items, PanelShape, panel_rows, panels_for, store, substitution
@@ -17,8 +18,6 @@ from hlokit.cpu.llvm import I1, Function, Index, Module, Pointer
 from hlokit.cpu.target import Target
 from hlokit.ops.linalg import TriangularSolve
 
-_LARGE = 1 << 20
-"""Bytes of a triangle."""
 _TOGETHER, _GROUPS = 2, 6
 """The most stripes of a group, and the fewest groups."""
 TYPES = ("f32", "f64", "c64", "c128")
@@ -82,7 +81,7 @@ class TriangularPlan:
     @property
     def together(self) -> int:
         """Stripes that a panel is taken to the cache for: one if the triangle stays in the second-level one."""
-        if self.panel_bytes * self.panels**2 // 2 < _LARGE:
+        if self.panel_bytes * self.panels**2 // 2 < costs.TRIANGLE_BYTES:
             return 1
         return max(1, min(_TOGETHER, self.s.batch * self.stripes // _GROUPS))
 

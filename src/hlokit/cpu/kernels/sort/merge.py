@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, chunk_bounds, each_chunk, up
 from hlokit.cpu.kernels.sort.lines import SortedLines, copy, lines_per_chunk, moved, part
 from hlokit.cpu.llvm import I1, I64, POINTER, Function, Index, Module, Pointer, Type, Value, While
 
 _RUN = 16  # elements of a run that is sorted by insertion
-_LONG = 1 << 15  # elements from which a line is worth more than one chunk
-_BLOCKS = 16  # that a long line is split into
-_CHUNK = 2048  # elements that make a chunk worth its start
 
 
 @dataclass(frozen=True)
@@ -32,12 +30,12 @@ class MergeSort(SortedLines):
 
     @cached_property
     def _is_split(self) -> bool:
-        return self.size >= _LONG and self.lines < _BLOCKS
+        return self.size >= costs.LONG_LINE and self.lines < costs.MERGE_BLOCKS
 
     @property
     def _block(self) -> int:
         """Elements of a line that one chunk sorts."""
-        return -(-self.size // _BLOCKS) if self._is_split else self.size
+        return -(-self.size // costs.MERGE_BLOCKS) if self._is_split else self.size
 
     @property
     def _block_merges(self) -> int:
@@ -53,7 +51,7 @@ class MergeSort(SortedLines):
     # -- whole lines, several to a chunk
 
     def _whole_lines(self, module: Module) -> Routine:
-        per_chunk = lines_per_chunk(self.lines, self.size, _CHUNK)
+        per_chunk = lines_per_chunk(self.lines, self.size, costs.COMPARISON_SORT_CHUNK)
         chunks = -(-self.lines // per_chunk)
         spare = 1 if self.inner == 1 else 2  # lines of scratch: the result's own line is no use if it is strided
         with module.function(f"{self.name}_lines", PHASE) as f:
@@ -71,12 +69,12 @@ class MergeSort(SortedLines):
     # -- long lines: blocks, then merges of pairs of runs, each by several chunks
 
     def _split_lines(self, module: Module) -> Routine:
-        phases = [Phase(self._write_blocks_of_lines(module), self.lines * _BLOCKS)]
+        phases = [Phase(self._write_blocks_of_lines(module), self.lines * costs.MERGE_BLOCKS)]
         self._write_merges_of_lines(module)
-        for level in range(_BLOCKS.bit_length() - 1):
+        for level in range(costs.MERGE_BLOCKS.bit_length() - 1):
             with module.function(f"{self.name}_merges{level}", PHASE) as f:
                 f.call(f"{self.name}_merges", f.pointer("table"), *chunk_bounds(f), f.index(level))
-            phases.append(Phase(f.name, self.lines * _BLOCKS))
+            phases.append(Phase(f.name, self.lines * costs.MERGE_BLOCKS))
         if self.inner > 1:
             phases.append(Phase(self._write_scatter_of_lines(module), self.lines))
         return Routine(tuple(phases), self._scratch_bytes(self.lines * self.size))
@@ -94,9 +92,9 @@ class MergeSort(SortedLines):
     def _write_blocks_of_lines(self, module: Module) -> str:
         with module.function(f"{self.name}_blocks", PHASE) as f:
             operands, results, scratch = self._arrays(f, self.lines * self.size)
-            goal, other = self._line_buffers(results, scratch, _BLOCKS.bit_length() - 1)
+            goal, other = self._line_buffers(results, scratch, costs.MERGE_BLOCKS.bit_length() - 1)
             with each_chunk(f) as chunk:
-                line, low = chunk // _BLOCKS, chunk % _BLOCKS * self._block
+                line, low = chunk // costs.MERGE_BLOCKS, chunk % costs.MERGE_BLOCKS * self._block
                 count = (self.size - low).smin(self._block).smax(0)
                 source = moved(operands, self.line_start(line) + low * self.inner)
                 dense = line * self.size + low
@@ -108,14 +106,14 @@ class MergeSort(SortedLines):
         self._write_border(module)
         with module.function(f"{self.name}_merges", [*PHASE, (I64, "level")], attributes="noinline") as f:
             _, results, scratch = self._arrays(f, self.lines * self.size)
-            even, odd = self._line_buffers(results, scratch, _BLOCKS.bit_length() - 1)
+            even, odd = self._line_buffers(results, scratch, costs.MERGE_BLOCKS.bit_length() - 1)
             level = f.index_argument("level")
             is_even = (level & 1).eq(0)
             source = [is_even.select(a, b) for a, b in zip(even, odd, strict=True)]
             target = [is_even.select(b, a) for a, b in zip(even, odd, strict=True)]
             width = f.index(self._block) << level
             with each_chunk(f) as chunk:
-                start, own = chunk // _BLOCKS * self.size, chunk % _BLOCKS
+                start, own = chunk // costs.MERGE_BLOCKS * self.size, chunk % costs.MERGE_BLOCKS
                 first = own & (f.index(-2) << level)  # block at which the two runs begin
                 low = (first * self._block).smin(self.size)
                 middle = (low + width).smin(self.size)

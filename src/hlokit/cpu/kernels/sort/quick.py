@@ -9,18 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, each_chunk, up
 from hlokit.cpu.kernels.sort.combined import KeyedLines
 from hlokit.cpu.kernels.sort.items import LineItems, number_bits
 from hlokit.cpu.kernels.sort.lines import lines_per_chunk, moved, part
 from hlokit.cpu.llvm import I8, I64, Function, Index, Module, Pointer, Pointers, Value
 
-_CHUNK = 4096  # elements of short lines that make a chunk
-_LONG = 1 << 15  # elements from which a line is worth several chunks
-_SEGMENT = 1 << 16  # bytes of items that are parted into buckets at once
-_BUCKET = 1 << 17  # bytes of items that are worth a bucket
-_BUCKETS = 128  # at most
-_STACK = 1 << 19  # bytes of items, and as many to spare, that lie on the stack: every thread's own stays in its cache
 _SAMPLES = 2048  # that the borders of buckets are chosen from
 _SAMPLED = 8  # neighbours at each place
 
@@ -48,17 +43,17 @@ class _QuickSort(LineItems):
 
     @property
     def _is_split(self) -> bool:
-        return self.data.size >= _LONG and self.data.lines < self._buckets
+        return self.data.size >= costs.LONG_LINE and self.data.lines < self._buckets
 
     @property
     def _buckets(self) -> int:
         """Buckets of a long line: a power of two."""
-        return min(_BUCKETS, 1 << (self.data.size * self._bits // 8 // _BUCKET).bit_length())
+        return min(costs.BUCKETS, 1 << (self.data.size * self._bits // 8 // costs.BUCKET_BYTES).bit_length())
 
     @property
     def _segment(self) -> int:
         """Elements of a segment."""
-        return _SEGMENT * 8 // self._bits
+        return costs.PARTED_BYTES * 8 // self._bits
 
     @property
     def _segments(self) -> int:
@@ -73,13 +68,13 @@ class _QuickSort(LineItems):
 
     def _chunk_memory(self, f: Function, scratch: Pointer, chunk: Index, nbytes: int) -> Pointer:
         """A chunk's own memory, which lies on the stack if it is little."""
-        return f.local(I8, nbytes, 64) if nbytes <= _STACK else scratch + chunk * nbytes
+        return f.local(I8, nbytes, 64) if nbytes <= costs.SORT_STACK_BYTES else scratch + chunk * nbytes
 
     # -- whole lines, several to a chunk
 
     def _whole_lines(self) -> Routine:
         data = self.data
-        per_chunk = lines_per_chunk(data.lines, data.size, _CHUNK)
+        per_chunk = lines_per_chunk(data.lines, data.size, costs.SORT_CHUNK)
         chunks = -(-data.lines // per_chunk)
         nbytes = self._bytes(data.size + self._sorter.overrun)
         total = nbytes + self._bytes(data.size + self._sorter.padding)
@@ -97,7 +92,7 @@ class _QuickSort(LineItems):
                     if self._has_special:
                         with f.when(self._is_special(flags)):
                             data.restore(f, source, target)
-        return Routine((Phase(f.name, chunks),), 0 if total <= _STACK else chunks * total)
+        return Routine((Phase(f.name, chunks),), 0 if total <= costs.SORT_STACK_BYTES else chunks * total)
 
     # -- strided lines, as many neighbours at once as a vector has lanes
 
@@ -110,7 +105,7 @@ class _QuickSort(LineItems):
         data, lanes = self.data, self._sorter.lanes
         across = -(-data.inner // lanes)
         groups = data.outer * across
-        per_chunk = lines_per_chunk(groups, data.size * min(data.inner, lanes), _CHUNK)
+        per_chunk = lines_per_chunk(groups, data.size * min(data.inner, lanes), costs.SORT_CHUNK)
         chunks = -(-groups // per_chunk)
         total = lanes * self._line_stride + self._bytes(data.size + self._sorter.padding)
         with self.module.function(f"{self.name}_lines", PHASE) as f:
@@ -124,7 +119,7 @@ class _QuickSort(LineItems):
                     start = group // across * (data.size * data.inner) + first
                     source, target = (moved(arrays, start) for arrays in (operands, results))
                     self._sort_neighbours(memory, (data.inner - first).smin(lanes), source, target)
-        return Routine((Phase(f.name, chunks),), 0 if total <= _STACK else chunks * total)
+        return Routine((Phase(f.name, chunks),), 0 if total <= costs.SORT_STACK_BYTES else chunks * total)
 
     def _sort_neighbours(
         self, memory: Pointer, count: Index, source: Sequence[Pointer], target: Sequence[Pointer]
@@ -255,11 +250,12 @@ class _QuickSort(LineItems):
 
     def _write_sorting(self) -> str:
         """Fetches a bucket's items from all segments, sorts them and writes the results."""
-        most = _STACK // self._item.bytes
+        most = costs.SORT_STACK_BYTES // self._item.bytes
         with self.module.function(f"{self.name}_bucket", PHASE) as f:
             operands, results, scratch = self.data.table(f)
             more = max(self._sorter.overrun, self._sorter.padding)
-            own_items, own_spare = (self._items(f.local(I8, _STACK + self._bytes(more), 64)) for _ in range(2))
+            own = costs.SORT_STACK_BYTES + self._bytes(more)
+            own_items, own_spare = (self._items(f.local(I8, own, 64)) for _ in range(2))
             with each_chunk(f) as chunk:
                 line, bucket = chunk // self._buckets, chunk % self._buckets
                 memory = scratch + line * self._line_bytes

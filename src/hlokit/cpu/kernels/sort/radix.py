@@ -10,18 +10,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, chunk_bounds, each_chunk, up
 from hlokit.cpu.kernels.sort.combined import KeyedLines
 from hlokit.cpu.kernels.sort.lines import copy, lines_per_chunk, part
 from hlokit.cpu.llvm import I1, I8, I32, I64, Function, IfElse, Index, Module, Pointer, Type, Value, While, type_of
 
-_DIGITS = {False: 8, True: 11}  # bits at most; by whether lines are so long that passing over them costs most
-_WIDE = 1 << 13  # elements of such lines
 _LANES = 16  # counts in a vector
-_CHUNK = 4096  # elements of short lines that make a chunk
-_LONG = 1 << 15  # elements from which a line is worth several chunks
-_SEGMENTS = 16  # that a long line is split into at most: each goes through the counts of all
-_SEGMENT = 1 << 13  # elements that are worth a segment
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,7 @@ class RadixSort:
 
     @property
     def _digits(self) -> int:
-        return -(-self.data.key_bits // _DIGITS[self.data.size >= _WIDE])
+        return -(-self.data.key_bits // costs.RADIX_DIGITS[self.data.size >= costs.RADIX_WIDE])
 
     @property
     def _digit_bits(self) -> int:
@@ -75,7 +70,7 @@ class RadixSort:
 
     def write(self) -> Routine:
         """Writes the functions; gives the phases."""
-        if self.data.size >= _LONG and self.data.lines < self._segments:
+        if self.data.size >= costs.LONG_LINE and self.data.lines < self._segments:
             return self._split_lines()
         return self._whole_lines()
 
@@ -87,7 +82,7 @@ class RadixSort:
 
     def _whole_lines(self) -> Routine:
         data = self.data
-        per_chunk = lines_per_chunk(data.lines, data.size, _CHUNK)
+        per_chunk = lines_per_chunk(data.lines, data.size, costs.SORT_CHUNK)
         chunks = -(-data.lines // per_chunk)
         with self.module.function(f"{self.name}_lines", PHASE) as f:
             operands, results, scratch = data.table(f)
@@ -147,7 +142,7 @@ class RadixSort:
     @property
     def _segments(self) -> int:
         """Segments of a long line."""
-        return min(_SEGMENTS, 1 << (self.data.size // _SEGMENT).bit_length() - 1)
+        return min(costs.RADIX_SEGMENTS, 1 << (self.data.size // costs.RADIX_SEGMENT).bit_length() - 1)
 
     @property
     def _segment(self) -> int:

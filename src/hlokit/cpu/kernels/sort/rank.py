@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, chunk_bounds, up
 from hlokit.cpu.kernels.sort.combined import KeyedLines
 from hlokit.cpu.kernels.sort.lines import copy, lines_per_chunk
 from hlokit.cpu.llvm import Index, Module, Pointer, Value
 
-_CHUNK = 2048  # elements that make a chunk
 _UNROLLED = 2  # divides all numbers of lanes
 
 
@@ -30,7 +30,7 @@ class RankSort:
 
     def write(self, module: Module) -> Routine:
         data = self.data
-        per_chunk = lines_per_chunk(data.lines, data.size, _CHUNK)
+        per_chunk = lines_per_chunk(data.lines, data.size, costs.COMPARISON_SORT_CHUNK)
         padded = up(data.size, self._lanes)
         with module.function(f"{self.name}_lines", PHASE) as f:
             operands, results, _ = data.table(f)

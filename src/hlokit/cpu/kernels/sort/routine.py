@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.flow import Element, unused_name
 from hlokit.cpu.kernels.routine import KERNELS, Call, EmptyPlan, PlannedKernel, Routine, RoutinePlan
 from hlokit.cpu.kernels.sort.combined import KeyedLines
@@ -17,11 +18,6 @@ from hlokit.cpu.kernels.sort.rank import RankSort
 from hlokit.cpu.kernels.sort.vector import supports
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import Target
-
-_RANKED = {32: 192, 64: 96}
-"""By the bits of the keys: the longest lines for which comparing all with all is faster than counting digits."""
-_TINY = 16
-"""The longest lines for which that is faster than networks."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +66,9 @@ def plan(call: Call) -> RoutinePlan:
 
 
 def _algorithm(data: KeyedLines, target: Target) -> str:
-    if supports(target) and fits(data) and data.size > _TINY:
+    if supports(target) and fits(data) and data.size > costs.RANKED_TINY:
         return "vector"
-    return "rank" if data.size <= _RANKED[data.bits] else "radix"
+    return "rank" if data.size <= costs.RANKED_LINES[data.bits] else "radix"
 
 
 KERNELS["sort"] = PlannedKernel(plan)

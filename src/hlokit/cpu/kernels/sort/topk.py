@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.flow import Element, unused_name
 from hlokit.cpu.kernels.routine import (
     KERNELS,
@@ -28,7 +29,6 @@ from hlokit.cpu.kernels.sort.topk_select import Selection, segments, selected_li
 from hlokit.cpu.llvm import I32, I64, POINTER, Index, Module, Pointer, Type, Value, While, type_of
 
 _LANES = 64  # elements of one look; their mask is an i64
-_CHUNK = 1 << 15  # elements of small lines that make a chunk
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class _HeapSelection:
         self._write_sift()
         segment = -(-self.size // self._segments)
         if self._segments == 1:
-            per_chunk = lines_per_chunk(self.lines, self.size, _CHUNK)
+            per_chunk = lines_per_chunk(self.lines, self.size, costs.HEAP_CHUNK)
             chunks = -(-self.lines // per_chunk)
             phases = (Phase(self._write_lines(per_chunk), chunks),)
         else:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.flow import Element
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, each_chunk
 from hlokit.cpu.kernels.sort.combined import KeyedLines
@@ -16,10 +17,6 @@ from hlokit.cpu.kernels.sort.lines import lines_per_chunk, part
 from hlokit.cpu.kernels.sort.vector import VectorSort, supports
 from hlokit.cpu.llvm import I32, Function, Index, Pointer
 from hlokit.cpu.target import Target
-
-_SEGMENT = 1 << 16  # the fewest elements of a line that are worth a chunk
-_SEGMENTS = 8
-_CHUNK = 4096  # elements of small lines that make a chunk
 
 
 def selected_lines(keys: KeyMap, sizes: tuple[int, int, int], target: Target) -> KeyedLines | None:
@@ -34,7 +31,8 @@ def selected_lines(keys: KeyMap, sizes: tuple[int, int, int], target: Target) ->
 
 def segments(lines: int, size: int, count: int) -> int:
     """Chunks of a line."""
-    return 1 if lines >= _SEGMENTS else max(1, min(_SEGMENTS, size // max(_SEGMENT, 4 * count)))
+    most = costs.SELECTION_SEGMENTS
+    return 1 if lines >= most else max(1, min(most, size // max(costs.SELECTION_SEGMENT, 4 * count)))
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class Selection(LineItems):
         self._sorter.write(self.module)
         lines = self.data.lines
         if self._segments == 1:
-            per_chunk = lines_per_chunk(lines, self.data.size, _CHUNK)
+            per_chunk = lines_per_chunk(lines, self.data.size, costs.SORT_CHUNK)
             chunks = -(-lines // per_chunk)
             phases = (Phase(self._write_lines(per_chunk), chunks),)
         else:

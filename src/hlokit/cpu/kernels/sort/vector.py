@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hlokit.cpu import costs
 from hlokit.cpu.kernels.routine import up
 from hlokit.cpu.llvm import I64, Function, IfElse, Index, Module, Pointer, Type, Value, While, type_of
 from hlokit.cpu.target import Target
 
 _ROWS = 8  # of a matrix: with what merges need they fill half of the registers
-_MERGED = 1 << 16  # bits of items up to which networks are as fast as partitions, and less code
-_LEAST = 1 << 14  # bits of items that partitions end with
 
 
 def supports(target: Target) -> bool:
@@ -77,7 +76,7 @@ class VectorSort:
     @property
     def _most(self) -> int:
         """Items that networks sort, in whole blocks."""
-        most = self.size if self.size * self.bits <= _MERGED else _LEAST // self.bits
+        most = self.size if self.size * self.bits <= costs.MERGED_BITS else costs.PARTED_LEAST_BITS // self.bits
         return up(most, self._block)
 
     def write(self, module: Module) -> None:
