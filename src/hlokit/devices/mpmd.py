@@ -260,7 +260,7 @@ def run_rank(
 
 
 def placed_on(world: World | Placement, counts: tuple[int, int], name: str) -> tuple[Placement, bool]:
-    """Who has which device, and whether each rank has one, by itself and not in a list.
+    """The rank of each device, and whether each rank has one, by itself and not in a list.
 
     ArgumentError: the ranks cannot have equally many.
     """

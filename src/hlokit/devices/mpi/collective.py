@@ -175,7 +175,7 @@ class Collective:
         return np.concatenate(mover.gather(self.group, share, lengths)).view(flat.dtype)
 
     def _in_order(self, rows: Sequence[Sequence[Array]]) -> list[Array]:
-        """What came from each rank, of each of its devices, in the order of the members."""
+        """The parts that came from each rank, one for each of its devices, in the order of the members."""
         pairs = zip(self._positions, rows, strict=True)
         found = dict(pair for positions, row in pairs for pair in zip(positions, row, strict=True))
         return [found[i] for i in range(len(self.members))]

@@ -402,8 +402,8 @@ class World:
         given: Any,
         move: Callable[[Mapping[int, Any], Sequence[Any]], Any],
     ) -> Any:
-        """What `move` gives, called once all members have come, by one device of each rank for all of that rank: with
-        what these gave, by device, and every member's header."""
+        """The result of `move`, which one device of each rank calls once all members have come, with what the devices
+        of its rank gave and every member's header."""
         with self.recorder.collective(device, instruction, members, sum(array.nbytes for array in given)) as entry:
             return self._met_at(entry, device, instruction, members, group, header, given, move)
 

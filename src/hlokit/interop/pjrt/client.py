@@ -86,19 +86,19 @@ def platform_version() -> str:
 
 
 _current: Topology | None = None
-"""Of the newest client; None: there is none yet."""
+"""The topology of the newest client; None: there is none yet."""
 _job: Job | None = None
 """The processes of the newest client, if there are several."""
 _others: tuple[int, int, Store] | None = None
 """For the next client: this process's number, how many there are, and their key-value store."""
 _generation = 0
-"""How many clients were made for several processes."""
+"""The number of clients that were made for several processes."""
 _by_address: dict[int, Device] = {}
 _memories: dict[int, tuple[Device, Memory]] = {}
 
 
 def topology() -> Topology:
-    """Who has which devices."""
+    """The devices of all processes, as the newest client has them."""
     return _current or Topology(0, (_environments_count(),))
 
 
@@ -292,7 +292,7 @@ def _addressable_memories(a: Any) -> None:
 
 @function("Client_DefaultDeviceAssignment")
 def _default_assignment(a: Any) -> None:
-    """Of devices of this process, if it has enough."""
+    """An assignment to devices of this process, if it has enough."""
     import ctypes
 
     count = a.num_replicas * a.num_partitions

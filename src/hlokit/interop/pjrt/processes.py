@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from hlokit.devices.mpi.world import Placement, World
 
 ENGINES = ("mpi",)
-"""What carries collectives between processes."""
+"""Carriers of collectives between processes, by name."""
 _START_SECONDS = 300.0
 """For all processes to come together."""
 _WAIT_SECONDS = 1.0
-"""Of one question to the store; in between Python hears signals."""
+"""The longest wait for the store in one call; in between Python hears signals."""
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Who has which devices. `process`: this one; `counts`: how many devices each process has."""
+    """The devices of all processes. `process`: this one; `counts`: how many devices each process has."""
 
     process: int = 0
     counts: tuple[int, ...] = (1,)
@@ -78,7 +78,7 @@ class Job:
     _worlds: dict[tuple[int, ...], World] = field(default_factory=dict[tuple[int, ...], "World"])
 
     def placed(self, homes: Sequence[int]) -> Placement:
-        """What carries collectives between devices that these processes have. All of them ask for it."""
+        """The world of these processes, and the rank that has each device. All of the processes ask for it."""
         from hlokit.devices.mpi.world import Placement
 
         processes = tuple(sorted(set(homes)))
