@@ -132,8 +132,8 @@ def attribute_meaning(opcode: str, attribute: str) -> str:
     'operand dimensions of slice size 1 that the result leaves out'
     """
     known = _attributes()
-    own = known.get(opcode)  # an attribute has this name, too, where it is no table
-    return own[attribute] if isinstance(own, dict) and attribute in own else known[attribute]
+    own: Any = known.get(opcode)  # text where an attribute has the op's name
+    return known[attribute] if isinstance(own, str) or own is None or attribute not in own else own[attribute]
 
 
 @cache
