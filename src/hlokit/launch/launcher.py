@@ -22,6 +22,9 @@ from typing import Any, TextIO
 
 from hlokit.errors import UnsupportedError
 
+if sys.platform == "win32":
+    raise UnsupportedError("hlokit.launch: Windows has no process groups and signals to end a job's processes by")
+
 _WORKER = Path(__file__).parent / "worker.py"
 _TERM_SECONDS = 3.0
 """For a process to end after SIGTERM, before it is killed."""

@@ -18,6 +18,9 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
+if sys.platform == "win32":
+    raise SystemExit("error: hlokit.launch: Windows has no process groups and signals to end a job's processes by")
+
 RANKS = ("HLOKIT_LAUNCH_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
 """Variables in which the number of this process may be: the launcher's, then those of MPI's launchers."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126

@@ -136,7 +136,7 @@ def _compare_dump(folder: Path, random: int, timeout: float, memory: int, json: 
 
 
 def _lines_of(first: Stage, found: Comparison) -> Iterator[str]:
-    """What there is to say of a module: how its stages did, and each whose verdict is another than the one before's."""
+    """The report on a module: how its stages did, and each whose verdict is another than the one before's."""
     counts = Counter(judgement.verdict for judgement in found.judgements)
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     yield f"{first.title}: {counted(len(found.judgements), 'stage')} after it: {words}"

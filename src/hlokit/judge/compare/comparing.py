@@ -39,7 +39,7 @@ EXACT = ("passes", "strict")
 NAN_BITS = "TYPE-13"
 """The rule that leaves open the bits of a NaN, and so what is computed from them."""
 ALWAYS = "it fails on every program, on that of a single constant too"
-"""Of an engine whose failure says nothing of the program."""
+"""The text for an engine whose failure says nothing of the program."""
 _ROUNDED = "no more than rounding may change it"
 _HIDDEN = ("parameter", "constant")
 _PLAIN = (*_HIDDEN, "tuple", "get-tuple-element")

@@ -24,7 +24,7 @@ def trivial_programs() -> list[tuple[HloModule, list[Any]]]:
 
 
 def fails_always(engine: Engine) -> Outcome | None:
-    """What an engine says of a trivial program, if it gives results of none; else None."""
+    """The engine's outcome for a trivial program, if it gives results of none; else None."""
     outcome = Outcome("ok")
     for module, arguments in trivial_programs():
         outcome = engine.run(module, arguments)

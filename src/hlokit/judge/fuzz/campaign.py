@@ -36,7 +36,7 @@ OF_SHARDINGS = Options(
     opcodes=frozenset(RECIPES) - {"rng", "rng-bit-generator", "rng-get-and-update-state"}, types=USUAL_TYPES,
     dynamic=False, layouts=False, wild=0.05, denormals=False, identities=True, largest=9,
 )  # fmt: skip
-"""What is drawn of programs that are to be divided: random numbers depend on the devices."""
+"""Options of programs that are to be divided: no random numbers, which depend on the devices."""
 
 
 @dataclass
