@@ -214,6 +214,20 @@ ENTRY e {
     assert {found[name] for name in "xptcbqsy"} == {"[{a}]"}
 
 
+@pytest.mark.parametrize("said, wanted", [("<|a>", "[{}, {}]"), ("<a|>", "[{a}, {}]")])
+def test_topk_passes_on_the_dimensions_that_it_keeps(said: str, wanted: str) -> None:
+    found = shown(f"""
+    ENTRY e {{
+      x = f32[6,8] parameter(0), {said}
+      t = (f32[6,8], s32[6,8]) topk(x), k=8, largest=true
+      v = f32[6,8] get-tuple-element(t), index=0
+      i = s32[6,8] get-tuple-element(t), index=1
+      n = f32[6,8] negate(v)
+      m = s32[6,8] negate(i)
+      ROOT r = (f32[6,8], s32[6,8]) tuple(n, m) }}""")
+    assert found["n"] == found["m"] == wanted
+
+
 def test_groups() -> None:
     """What lies alike lies alike, though nothing flows between."""
     module = hk.parse("""HloModule m

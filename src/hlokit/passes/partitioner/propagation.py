@@ -24,7 +24,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.ops.control_flow import AddDependency, Call, Conditional, While
 from hlokit.ops.movement import Broadcast, Concatenate
 from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice
-from hlokit.ops.sorting import Sort
+from hlokit.ops.sorting import Sort, TopK
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Parameter, Tuple
 from hlokit.passes.partitioner.placement import Grid, Parts, Placement, leaves_of
 from hlokit.passes.partitioner.regions import SHARDING, target_of
@@ -294,6 +294,8 @@ def _step(instruction: Instruction, relation: Relation, operands: list[_Array], 
     blocked = {i for i, f in enumerate(factors) if f.kind == "looked up"}
     if isinstance(instruction.op, Sort) and sum(f.size > 1 for f in factors) == 1:
         blocked = set(range(len(factors)))  # nothing is kept in parts
+    if isinstance(instruction.op, TopK):
+        blocked |= {i for i, f in enumerate(factors) if f.kind == "whole"}  # a place in a result is a rank
     passed = frozenset(i for i, f in enumerate(factors) if f.kind == "same")
     if isinstance(instruction.op, Concatenate):
         joined = instruction.op.dimension
