@@ -191,6 +191,25 @@ ENTRY e {{
     assert "which reduce needs whole" in found.reasons[0].because
 
 
+def test_shardings_of_calls() -> None:
+    """The sharding of a call's result, and of each array of one, counts when the function is in its place."""
+    text = """HloModule m
+f { a = f32[8] parameter(0) ROOT r = f32[8] negate(a) }
+g { a = f32[8] parameter(0) b = f32[8] negate(a) ROOT r = (f32[8], f32[8]) tuple(a, b) }
+ENTRY e {
+  x = f32[8] parameter(0), sharding={MESH, [{'a'}]}
+  ROOT r = f32[8] call(x), to_apply=f, sharding={MESH, [{}]}
+}"""
+    found = parted(text)
+    assert kinds(found) == ["all-gather"] and found.module.entry.root.shape is hk.f32[8]
+    pair = text.replace("f32[8] call(x), to_apply=f, sharding={MESH, [{}]}",
+                        "(f32[8], f32[8]) call(x), to_apply=g, sharding={{MESH, [{}]}, {MESH, [{'b'}]}}")  # fmt: skip
+    found = parted(pair)
+    assert [str(s) for s in found.out_shardings] == [f"{MESH}, [{{}}]", f"{MESH}, [{{'b'}}]"]
+    found = parted(text.replace(", sharding={MESH, [{}]}", ""), out_shardings=["{replicated}"])
+    assert found.module.entry.root.shape is hk.f32[8]
+
+
 def test_whole_values() -> None:
     """PART-5: what has no form on parts is gathered, and said by name."""
     text = """HloModule m

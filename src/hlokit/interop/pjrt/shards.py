@@ -16,12 +16,13 @@ import numpy as np
 from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.interop.pjrt.parts import REASON, InParts, divided, mode, pays
+from hlokit.interop.pjrt.parts import REASON, Divided, InParts, divided, mode, pays
 from hlokit.interop.pjrt.programs import Program
 from hlokit.interop.pjrt.propagation import shardings
 from hlokit.interop.pjrt.running import Runner, callable_of
 from hlokit.ops.control_flow import Call
 from hlokit.passes.call_inliner import CallInliner
+from hlokit.passes.partitioner import Partitioned
 from hlokit.runtime.log import logger
 from hlokit.stablehlo.shardings import groups_to_sum
 from hlokit.types.shape import Shape
@@ -171,20 +172,35 @@ def on_devices(program: Program) -> Runner:
     made = [_usable(s, shape) for s, shape in zip(_results(module), program.results, strict=True)]
     if not program.own:
         return Elsewhere(program, given, made)
-    parts = divided(program, made, not alone)
-    if parts.found is None and program.is_spread:
-        raise UnsupportedError(f"{module.name}: several processes run it, each its own parts: {parts.why}")
-    if parts.found is not None and (program.is_spread or mode() == "parts" or pays(program, parts.found, not alone)):
-        return InParts(program, parts.found, given, made)
+    split = divided(program, made, not alone)
+    if split.found is not None and (number := _elsewhere(program, split.found, [*given, *made])) is not None:
+        why = f"value {number} of parameters and results does not lie as JAX expects it"
+        logger().warning("%s: %s: a fault of the partitioner's", module.name, why)
+        split = Divided(None, why)
+    if split.found is None and program.is_spread:
+        raise UnsupportedError(f"{module.name}: several processes run it, each its own parts: {split.why}")
+    if split.found is not None and (program.is_spread or mode() == "parts" or pays(program, split.found, not alone)):
+        return InParts(program, split.found, given, made)
     counts = (1, 1) if alone else (options.replicas, options.partitions)
     runner = OnDevices(program, callable_of(module, *counts, threads=options.threads), terms, alone)
-    if parts.found is not None:
-        runner.module = parts.found.module
+    if split.found is not None:
+        runner.module = split.found.module
     else:
-        logger().info("%s runs on whole values: %s", module.name, parts.why)
+        logger().info("%s runs on whole values: %s", module.name, split.why)
         runner.module = module.clone()
-        runner.module.frontend_attributes[REASON] = parts.why
+        runner.module.frontend_attributes[REASON] = split.why
     return runner
+
+
+def _elsewhere(program: Program, found: Partitioned, expected: Sequence[Sharding | None]) -> int | None:
+    """The number of the first value whose parts lie elsewhere than where JAX puts and looks for them."""
+    count, shapes = program.options.partitions, [*program.parameters, *program.results]
+    for number, (shape, wanted, place) in enumerate(
+        zip(shapes, expected, [*found.in_shardings, *found.out_shardings], strict=True)
+    ):
+        if not place.unreduced and parts(wanted, shape, count) != parts(place.tiled(), shape, count):
+            return number
+    return None
 
 
 def meets(module: HloModule) -> bool:

@@ -6,7 +6,7 @@ results = p.join(hk.compile(p.module)(*p.split(*arguments)))
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlokit.errors import ArgumentError, ShapeError, UnsupportedError
+from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.hlo.verifier import verify
+from hlokit.ops.control_flow import Call, Fusion
 from hlokit.ops.elementwise import Copy
 from hlokit.ops.movement import Broadcast
 from hlokit.ops.reshaping import Reshape
-from hlokit.ops.structure import Parameter
+from hlokit.ops.structure import GetTupleElement, Parameter, Tuple
 from hlokit.passes.call_inliner import CallInliner
 from hlokit.passes.defuser import Defuser
 from hlokit.passes.op_expander import OpExpander
@@ -32,6 +34,7 @@ from hlokit.passes.partitioner.propagation import Propagation, propagate, stated
 from hlokit.passes.partitioner.reasons import Reason
 from hlokit.passes.partitioner.regions import has_regions, within_regions
 from hlokit.passes.partitioner.splitting import split
+from hlokit.stablehlo.manual import WISH
 from hlokit.text.groups import parse_sharding
 from hlokit.types.mesh import Mesh
 from hlokit.types.shape import Shape
@@ -197,6 +200,7 @@ def prepared(module: HloModule) -> HloModule:
     Raises UnsupportedError for dynamic shapes, and for parameters and results of manual axes.
     """
     module = module.clone()
+    _keep_stated(module)
     Defuser().run(module)
     CallInliner(composites=True).run(module)
     OpExpander().run(module)
@@ -274,7 +278,7 @@ def _give(module: HloModule, ins: Sequence[Any] | None, outs: Sequence[Any] | No
         leaves = list(root.shape.leaves())
         if len(outs) != len(leaves):
             raise ArgumentError(f"out_shardings: {len(outs)}, expected {len(leaves)}: one for each array of the result")
-        if isinstance(root.op, Parameter):
+        if isinstance(root.op, Parameter) or (root.shape.is_array and stated(root) is not None):
             root = module.entry.add(Copy(), [root])
             module.entry.set_root(root)
         found = [_parsed(s) or Sharding("unknown") for s in outs]
@@ -294,6 +298,35 @@ def _parsed(sharding: Sharding | str | None) -> Sharding | None:
     if found is not None:
         found.check()
     return found
+
+
+def _keep_stated(module: HloModule) -> None:
+    """Puts copies behind calls, fusions and what is expanded whose shardings are stated: these are the copies' then."""
+    for computation in module.computations():
+        waited_for = {p for i in computation.instructions for p in i.control_predecessors}
+        for old in list(computation.instructions):
+            sharding = stated(old)
+            goes = isinstance(old.op, (Call, Fusion)) or old.op.form == "expand"
+            if sharding is None or not goes or old in waited_for:
+                continue
+            new = computation.add(old.op, old.operands, old.called, shape=old.shape)
+            assert old.extra is not None
+            attributes = {name: text for name, text in old.extra.frontend_attributes.items() if name != WISH}
+            new.extra = replace(old.extra, sharding=None, frontend_attributes=attributes)
+            computation.replace(old, _kept(computation, new, iter(leaves_of(sharding))))
+            computation.remove(old)
+
+
+def _kept(computation: Computation, value: Instruction, shardings: Iterator[Sharding]) -> Instruction:
+    if value.shape.is_tuple:
+        parts = [computation.add(GetTupleElement(k), [value]) for k in range(len(value.shape.elements))]
+        return computation.add(Tuple(), [_kept(computation, part, shardings) for part in parts])
+    sharding = next(shardings, None)
+    if sharding is None or not value.shape.is_array:
+        return value
+    copy = computation.add(Copy(), [value])
+    copy.ensure_extra().sharding = sharding
+    return copy
 
 
 def _refuse_manual(module: HloModule) -> None:

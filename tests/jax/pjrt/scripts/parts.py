@@ -151,3 +151,22 @@ def check_a_fault_of_the_partitioner_is_no_reason_not_to_run():
         parts.partition = partition
     assert "RuntimeError: nothing there" in compiled.as_text()
     assert np.array_equal(np.asarray(compiled(put(floats(8, 8), "data"))), floats(8, 8) * 3)
+
+
+def check_results_of_calls_lie_as_the_program_says():
+    x = put(floats(16, 8), "data")
+    last = jax.jit(lambda v: jnp.tanh(v) * 2)  # the program's last operation is a call
+    f = jax.jit(lambda v: last(v + 1), out_shardings=NamedSharding(mesh_of(), P()))
+    made = f(x)
+    assert [shard.data.shape for shard in made.addressable_shards] == [(16, 8)] * 8
+    np.testing.assert_allclose(np.asarray(made), np.tanh(floats(16, 8) + 1) * 2, rtol=1e-5)
+
+
+def check_open_constraints_of_results():
+    mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Explicit, AxisType.Auto))
+    with jax.set_mesh(mesh):
+        x = jax.device_put(floats(16, 8), P(("data", "model"), None))
+        for f in (lambda v: v * 2, lambda v: (v * 2, v + 1)):
+            made = jax.tree.leaves(jax.jit(f)(x))
+            assert [shard.data.shape for shard in made[0].addressable_shards] == [(8, 8)] * 8
+            np.testing.assert_array_equal(np.asarray(made[0]), 2 * floats(16, 8))
