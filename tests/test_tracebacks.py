@@ -180,7 +180,7 @@ def test_arguments_that_do_not_fit_name_the_signature() -> None:
 
 def test_errors_name_the_call_where_they_name_no_op() -> None:
     with pytest.raises(
-        hk.ShapeError, match=r"^reduce\(f32\[2,3\]\): list of dimensions .* at .*test_tracebacks.py:\d+"
+        hk.ShapeError, match=r"^reduce\(f32\[2,3\]\): dimensions: found 7, .* at .*test_tracebacks.py:\d+"
     ):
         hk.reduce(parameter(), 0.0, hk.add, 7)  # type: ignore[arg-type]
     with pytest.raises(hk.ShapeError, match=r"^exp\(f32\[2,3\]\): .*found 'fast', expected None, \"highest\" or "):

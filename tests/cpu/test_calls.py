@@ -192,7 +192,7 @@ def test_what_is_told_of_calls(tmp_path: Path) -> None:
     module = hk.parse("HloModule m\n" + SUM + chain(3) + ENTRY)
     compiled = hk.compile(module)
     listing = compiled.as_text("loops")
-    assert listing.count("call %") == 2 and listing.count("subprogram @hlokit_call0 of %f") == 1
+    assert listing.count("call of @hlokit_call0 for %") == 2 and listing.count("subprogram @hlokit_call0 of %f") == 1
     kinds = [step.kind for step in compiled.lineage.steps]
     assert kinds.count("call") == 2
     assert {o.instruction.name for s in compiled.lineage.steps_of("y1") for o in compiled.lineage.origins(s)} >= {"y1"}
