@@ -76,7 +76,7 @@ class Screen(App[None]):
         self.perform(event.value)
 
     def perform(self, line: str) -> None:
-        """Does what a line says and shows what came of it."""
+        """Executes a line and shows the result."""
         log = self.query_one("#log", RichLog)
         log.write(Text(f"> {line}", "bold"))
         try:

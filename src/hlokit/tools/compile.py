@@ -28,7 +28,7 @@ def compile(
     json: bool = False,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
 ) -> None:
-    """Compiles a module for the CPU and says what came of it, or prints a stage of its way to machine code.
+    """Compiles a module for the CPU and describes the result, or prints a stage on the way to machine code.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def compile(
     threads:
         that take part in a call; by default one a core.
     json:
-        without `emit`, print what came of it as JSON.
+        without `emit`, print the result as JSON.
     output:
         where to write; by default the standard output (also `-`), for obj NAME.o with the module's name.
     """

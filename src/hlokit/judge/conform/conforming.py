@@ -1,4 +1,4 @@
-"""Running the conformance suite on an engine, and what came of it, rule by rule."""
+"""Running the conformance suite on an engine, and the results, rule by rule."""
 
 from __future__ import annotations
 
