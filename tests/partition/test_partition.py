@@ -210,6 +210,33 @@ ENTRY e {
     assert found.module.entry.root.shape is hk.f32[8]
 
 
+LOOP = """HloModule m
+body { s = (s32[], f32[8]) parameter(0)  i = s32[] get-tuple-element(s), index=0  x = f32[8] get-tuple-element(s), index=1
+  one = s32[] constant(1)  n = s32[] subtract(i, one)  y = f32[8] tanh(x)  ROOT t = (s32[], f32[8]) tuple(n, y) }
+more { s = (s32[], f32[8]) parameter(0)  i = s32[] get-tuple-element(s), index=0  zero = s32[] constant(0)
+  ROOT go = pred[] compare(i, zero), direction=GT }
+ENTRY e {
+  x = f32[8] parameter(0), sharding={MESH, [{'a'}]}
+  three = s32[] constant(3)
+  start = (s32[], f32[8]) tuple(three, x)
+  loop = (s32[], f32[8]) while(start), condition=more, body=body
+  ROOT r = f32[8] get-tuple-element(loop), index=1
+}"""
+
+
+def test_shardings_of_elements() -> None:
+    """The sharding of an element of a loop's state, stated or given, is the result's; the state stays divided."""
+    whole = f"{MESH}, [{{}}]"
+    for found in (
+        parted(LOOP, out_shardings=["{replicated}"]),
+        parted(LOOP.replace("index=1\n}", "index=1, sharding={MESH, [{}]}\n}")),
+        parted(LOOP.replace("ROOT r = f32[8] get-tuple-element(loop), index=1\n}",
+               "g = f32[8] get-tuple-element(loop), index=1\n ROOT r = (f32[8], f32[8]) tuple(g, x)\n}"),
+               out_shardings=["{replicated}", None]),
+    ):  # fmt: skip
+        assert str(found.out_shardings[0]) == whole and kinds(found) == ["all-gather"]
+
+
 def test_whole_values() -> None:
     """PART-5: what has no form on parts is gathered, and said by name."""
     text = """HloModule m

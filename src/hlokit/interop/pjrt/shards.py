@@ -172,7 +172,8 @@ def on_devices(program: Program) -> Runner:
     made = [_usable(s, shape) for s, shape in zip(_results(module), program.results, strict=True)]
     if not program.own:
         return Elsewhere(program, given, made)
-    split = divided(program, made, not alone)
+    has_terms = any(s is not None and "unreduced" in (s.kind, *s.last_tile_dims) for s in (*given, *made))
+    split = divided(program, made, not alone or has_terms)
     if split.found is not None and (number := _elsewhere(program, split.found, [*given, *made])) is not None:
         why = f"value {number} of parameters and results does not lie as JAX expects it"
         logger().warning("%s: %s: a fault of the partitioner's", module.name, why)

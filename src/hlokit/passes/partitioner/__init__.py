@@ -34,7 +34,7 @@ from hlokit.passes.partitioner.propagation import Propagation, propagate, stated
 from hlokit.passes.partitioner.reasons import Reason
 from hlokit.passes.partitioner.regions import has_regions, within_regions
 from hlokit.passes.partitioner.splitting import split
-from hlokit.stablehlo.manual import WISH
+from hlokit.stablehlo.manual import OPEN, WISH
 from hlokit.text.groups import parse_sharding
 from hlokit.types.mesh import Mesh
 from hlokit.types.shape import Shape
@@ -278,7 +278,8 @@ def _give(module: HloModule, ins: Sequence[Any] | None, outs: Sequence[Any] | No
         leaves = list(root.shape.leaves())
         if len(outs) != len(leaves):
             raise ArgumentError(f"out_shardings: {len(outs)}, expected {len(leaves)}: one for each array of the result")
-        if isinstance(root.op, Parameter) or (root.shape.is_array and stated(root) is not None):
+        is_open = root.extra is not None and OPEN in root.extra.frontend_attributes
+        if isinstance(root.op, (Parameter, GetTupleElement)) or is_open:
             root = module.entry.add(Copy(), [root])
             module.entry.set_root(root)
         found = [_parsed(s) or Sharding("unknown") for s in outs]
@@ -301,12 +302,13 @@ def _parsed(sharding: Sharding | str | None) -> Sharding | None:
 
 
 def _keep_stated(module: HloModule) -> None:
-    """Puts copies behind calls, fusions and what is expanded whose shardings are stated: these are the copies' then."""
+    """Puts copies behind calls, fusions, elements of tuples and what is expanded whose shardings are stated: these are
+    the copies' then."""
     for computation in module.computations():
         waited_for = {p for i in computation.instructions for p in i.control_predecessors}
         for old in list(computation.instructions):
             sharding = stated(old)
-            goes = isinstance(old.op, (Call, Fusion)) or old.op.form == "expand"
+            goes = isinstance(old.op, (Call, Fusion, GetTupleElement)) or old.op.form == "expand"
             if sharding is None or not goes or old in waited_for:
                 continue
             new = computation.add(old.op, old.operands, old.called, shape=old.shape)

@@ -170,3 +170,12 @@ def check_open_constraints_of_results():
             made = jax.tree.leaves(jax.jit(f)(x))
             assert [shard.data.shape for shard in made[0].addressable_shards] == [(8, 8)] * 8
             np.testing.assert_array_equal(np.asarray(made[0]), 2 * floats(16, 8))
+
+
+def check_terms_without_collectives():
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Explicit,), devices=jax.devices()[:2])
+    with jax.set_mesh(mesh):
+        x = jax.device_put(np.arange(8.0, dtype=np.float32), P())
+        terms = jax.jit(jax.shard_map(lambda v: v, in_specs=P(), out_specs=P(unreduced={"data"}), check_vma=False))(x)
+        assert [shard.data.tolist() for shard in terms.addressable_shards] == [list(range(8))] * 2
+        assert jax.jit(lambda v: jax.reshard(v, P()))(terms).tolist() == list(range(0, 16, 2))
