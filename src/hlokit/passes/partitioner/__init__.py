@@ -308,7 +308,7 @@ def _keep_stated(module: HloModule) -> None:
         waited_for = {p for i in computation.instructions for p in i.control_predecessors}
         for old in list(computation.instructions):
             sharding = stated(old)
-            goes = isinstance(old.op, (Call, Fusion, GetTupleElement)) or old.op.form == "expand"
+            goes = isinstance(old.op, (Call, Fusion)) or old.op.form == "expand" or _differs_from_its_tuple(old)
             if sharding is None or not goes or old in waited_for:
                 continue
             new = computation.add(old.op, old.operands, old.called, shape=old.shape)
@@ -317,6 +317,18 @@ def _keep_stated(module: HloModule) -> None:
             new.extra = replace(old.extra, sharding=None, frontend_attributes=attributes)
             computation.replace(old, _kept(computation, new, iter(leaves_of(sharding))))
             computation.remove(old)
+
+
+def _differs_from_its_tuple(element: Instruction) -> bool:
+    """Whether an array is an element of a tuple whose stated sharding is not the one that the tuple states for it."""
+    if not isinstance(element.op, GetTupleElement) or not element.shape.is_array:
+        return False
+    whole = element.operands[0]
+    if (sharding := stated(whole)) is None:
+        return True
+    before = sum(1 for shape in whole.shape.elements[: element.op.index] for _ in shape.leaves())
+    leaves = leaves_of(sharding)
+    return before >= len(leaves) or leaves[before] != stated(element)
 
 
 def _kept(computation: Computation, value: Instruction, shardings: Iterator[Sharding]) -> Instruction:
