@@ -67,7 +67,7 @@ def measured(clock: Clock) -> None:
     wrap(drafts, "arrange", "arrange")
     wrap(entry, "KernelWriter", "emit")
     wrap(emit.KernelWriter, "write", "emit")
-    wrap(compiler, "prepare_routines", "routine")
+    wrap(compiler.Preparation, "write_routines", "routine")
     wrap(compiler, "assign", "buffers")
     wrap(compiler.EntryWriter, "entry", "entry")
     wrap(jit, "_prepared", "read")

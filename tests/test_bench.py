@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import subprocess
 import sys
 import xml.etree.ElementTree as xml
 from dataclasses import asdict
@@ -16,6 +17,7 @@ import pytest
 import hlokit as hk
 from bench import busy, goals
 from bench import report as reporting
+from bench.compile_profile import COLUMNS
 from bench.limits import Limits
 from bench.lower import FOLDER, stored_text
 from bench.process import Failed, Process
@@ -313,3 +315,12 @@ def test_a_turn_of_a_workload_says_its_times(tmp_path: Path) -> None:
     reply = taken("eager/transformer", "jax", sys.executable, tmp_path, tmp_path / "seen.npz", "alone", 0.0)
     assert reply["first"] > 0 and len(reply["steps"]) >= 5 and reply["peak"] > 1e6
     assert len(np.load(tmp_path / "seen.npz").files) == 3
+
+
+def test_the_compile_profile_has_every_stage() -> None:
+    """In a process of its own, since it wraps the compiler's functions."""
+    command = [sys.executable, "-m", "bench.compile_profile", "softmax_4096x1024$", "--rounds", "1"]
+    printed = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True).stdout.split("\n")
+    assert printed[0].split()[: len(COLUMNS)] == [*COLUMNS]
+    spent = dict(zip(COLUMNS, map(float, printed[1].split()[1:]), strict=False))
+    assert all(spent[stage] > 0 for stage in ("parse", "passes", "lower", "emit", "read", "code")), spent

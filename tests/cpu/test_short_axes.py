@@ -232,3 +232,25 @@ ENTRY e {{
     np.testing.assert_allclose(one, want, rtol=0, atol=1e-10 if dtype == "f64" else 5e-3)
     (product,) = [i for i in hk.compile(module).program.module.entry.instructions if i.opcode == "dot"]
     assert product.shape.dimensions == (16, 7, 5)
+
+
+@pytest.mark.parametrize("columns, is_written_out", [(8, True), (9, False), (32, False)])
+def test_short_rows_of_an_array_are_folded_by_a_loop(columns: int, is_written_out: bool) -> None:
+    """Lanes far apart would be gathered at each step; a loop over each row reads it as it lies."""
+    text = f"""HloModule m
+    sum {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }}
+    ENTRY e {{ x = f32[300,{columns}] parameter(0) zero = f32[] constant(0)
+      ROOT r = f32[300] reduce(x, zero), dimensions={{1}}, to_apply=sum }}"""
+    compiled = hk.compile(hk.parse(text))
+    assert ("fold add" not in compiled.as_text("loops")) is is_written_out
+    x = np.random.default_rng(columns).integers(-9, 9, (300, columns)).astype(np.float32)
+    np.testing.assert_array_equal(compiled(x), x.sum(1))
+
+
+def test_short_folds_of_what_is_read_again_and_again_are_written_out() -> None:
+    """The distances of all pairs: lanes are gathered once for all rows."""
+    text = FORCES.replace("DIM", "16").replace("ROOT t", "t").replace("r = f32[50,50] reduce", "ROOT r = f32[50,50] reduce")
+    compiled = hk.compile(hk.parse(text))
+    assert "fold add" not in compiled.as_text("loops")
+    x = np.random.default_rng(0).integers(-9, 9, (50, 16)).astype(np.float32)
+    np.testing.assert_array_equal(compiled(x), ((x[:, None] - x[None]) ** 2).sum(-1))

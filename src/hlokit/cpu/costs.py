@@ -22,6 +22,9 @@ STREAMED_ARRAY_BYTES = 1 << 20
 COPY_CHUNK_BYTES = 256 << 10
 """Bytes of a chunk: copies of twice as many are shared among threads."""
 
+DEINTERLEAVED = 8
+"""Elements from one lane to the next up to which whole vectors are read and shuffled; beyond, lanes are gathered."""
+
 # -- asking for memory before it is read
 
 PREFETCHED_ARRAY = 4 << 20

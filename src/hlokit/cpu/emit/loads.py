@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hlokit.cpu import costs
 from hlokit.cpu.emit.addresses import Addresses, LanePlace
 from hlokit.cpu.emit.prefetch import Prefetcher
 from hlokit.cpu.emit.scope import Scope, is_static
@@ -65,7 +66,7 @@ class Loads:
             return from_memory(self.strided.transposed(buffer, affine, scope), buffer.dtype, scope)
         guard = self.guard(node.args, scope)
         lane = affine.coefficient(axis) if axis is not None else 0
-        if 2 <= abs(lane) <= 8 and guard is None and is_static(scope.mask):
+        if 2 <= abs(lane) <= costs.DEINTERLEAVED and guard is None and is_static(scope.mask):
             strided = self.strided.load(buffer, affine, lane, scope)
             if strided is not None:
                 return from_memory(strided, buffer.dtype, scope)

@@ -81,7 +81,7 @@ class Stores:
         """The number of stores that fill memory together: each lane's elements lie side by side. 1: the first alone."""
         first = run[0]
         count = first.place.coefficient(scope.lane_axis) if scope.lane_axis is not None else 0
-        if not 2 <= count <= 8 or len(run) < count or self.addresses.terms(first.place, scope).vectors:
+        if not 2 <= count <= min(len(run), costs.DEINTERLEAVED) or self.addresses.terms(first.place, scope).vectors:
             return 1
         if not is_static(scope.mask):
             return 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, product
@@ -79,12 +79,36 @@ class FoldBuilder:
             if spec.dimensions[k].is_reverse_scan(sizes[k]) and self._may_turn(inits, combiner):
                 return self._scan(instruction, operands, inits, Turned(combiner), index, k, forwards=False)
         steps = prod(d.size for d in spec.dimensions)
-        if steps <= _UNROLLED and self._is_small([operand.leaf for operand in operands], _WRITTEN // steps):
+        leaves = [operand.leaf for operand in operands]
+        few = steps <= _UNROLLED and (steps <= costs.DEINTERLEAVED or not self._gathers(spec.dimensions, leaves))
+        if few and self._is_small(leaves, _WRITTEN // steps):
             self.bound.append(None)
             values = self._written_out(spec.dimensions, operands, inits, combiner, index)
             self.bound.pop()
             return values
         return self._looped(instruction, spec.dimensions, operands, inits, combiner, index)
+
+    def _gathers(self, dimensions: Sequence[FoldDimension], leaves: Sequence[Leaf]) -> bool:
+        """Whether lanes would be gathered at each step from an array of which each element is met once, where a loop
+        reads along the rows. Inside a loop of another fold, which takes the lanes then, gathers are worth it."""
+        sizes = leaves[0].shape.dimensions
+        if _apart(dimensions, sizes) <= costs.DEINTERLEAVED or any(axes is not None for axes in self.bound):
+            return False
+        return any(leaf.shape.size >= prod(sizes) for leaf in self._in_memory(leaves))
+
+    def _in_memory(self, leaves: Sequence[Leaf]) -> Iterator[Leaf]:
+        """What lies in memory of all that leaves are made from."""
+        waiting = [*leaves]
+        seen: set[Leaf] = set()
+        while waiting:
+            leaf = waiting.pop()
+            if leaf in seen:
+                continue
+            seen.add(leaf)
+            if self.source.buffer(leaf) is not None:
+                yield leaf
+            else:
+                waiting += [self.source.leaf(o) for o in leaf.instruction.operands if o.shape.is_array]
 
     def _is_small(self, leaves: Sequence[Leaf], most: int) -> bool:
         """Whether elements of the leaves are made by no more instructions than `most`, from what lies in memory."""
@@ -298,6 +322,17 @@ class FoldBuilder:
             else:
                 values = [emit.choose(valid, a, b) for a, b in zip(emit.where([valid], combined), values, strict=True)]
         return values
+
+
+def _apart(dimensions: Sequence[FoldDimension], sizes: Sequence[int]) -> int:
+    """Elements from what a result meets at a step to what the next one meets."""
+    apart = 1
+    for d, size in zip(reversed(dimensions), reversed(sizes), strict=True):
+        if d.output is None:
+            apart *= size
+        elif size > 1:
+            return apart * d.stride
+    return apart
 
 
 def _combined(

@@ -60,24 +60,18 @@ class Assignment:
 
     def holder(self) -> tuple[str, int]:
         """The largest buffer of the arena at the time when it is fullest, and its bytes."""
-        begins_at = [(home.first, 1, k) for k, home in enumerate(self.lives)]
-        events = sorted(begins_at + [(home.last + 1, 0, k) for k, home in enumerate(self.lives)])
-        alive: dict[int, Home] = {}
-        now = most = 0
-        found = ("nothing", 0)
-        for _, begins, k in events:
-            home = self.lives[k]
-            if not begins:
-                del alive[k]
-                now -= home.nbytes
-                continue
-            alive[k] = home
-            now += home.nbytes
+        starts = [(home.first, 1, k) for k, home in enumerate(self.lives)]
+        events = sorted(starts + [(home.last + 1, 0, k) for k, home in enumerate(self.lives)])
+        now = most = fullest = 0
+        for place, (_, begins, k) in enumerate(events, 1):
+            now += self.lives[k].nbytes if begins else -self.lives[k].nbytes
             if now > most:
-                most = now
-                largest = max(alive.values(), key=lambda h: (h.nbytes, -h.buffers[0].number))
-                found = (largest.buffers[0].name, largest.nbytes)
-        return found
+                most, fullest = now, place
+        alive: set[int] = set()
+        for _, begins, k in events[:fullest]:
+            (alive.add if begins else alive.remove)(k)
+        largest = max((self.lives[k] for k in alive), key=lambda h: (h.nbytes, -h.buffers[0].number), default=None)
+        return (largest.buffers[0].name, largest.nbytes) if largest is not None else ("nothing", 0)
 
 
 def assign(
