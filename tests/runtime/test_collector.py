@@ -25,13 +25,13 @@ def collector() -> Iterator[None]:
 
 def test_a_compile_leaves_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
-    check = Compilation._check_memory
+    check = Compilation.check_memory
 
     def checked(self: Compilation, *given: object) -> None:
         seen.append(gc.isenabled())
         check(self, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Compilation, "_check_memory", checked)
+    monkeypatch.setattr(Compilation, "check_memory", checked)
     hk.compile(hk.parse(PROGRAM))
     assert seen and not any(seen) and gc.isenabled()
     with pytest.raises(OutOfMemoryError):

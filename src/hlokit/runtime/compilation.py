@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hlokit.cpu.jit.cache import folder
+from hlokit.cpu.jit.cache import Key, folder
 from hlokit.cpu.jit.objects import SECONDS_A_BYTE
 from hlokit.cpu.target import Target
 from hlokit.errors import ArgumentError, OutOfMemoryError
@@ -26,26 +27,70 @@ if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes
     from hlokit.passes.dynamic_padder.signature import DynamicSignature
 
 
+@dataclass(frozen=True)
+class Interface:
+    """A program as its callers see it: its name, the names and shapes of its parameters, the shape of its result."""
+
+    name: str
+    parameters: tuple[tuple[str, Shape], ...]
+    result: Shape
+
+    @staticmethod
+    def of(module: HloModule) -> Interface:
+        entry = module.entry
+        return Interface(module.name, tuple((p.name, p.shape) for p in entry.parameters), entry.root.shape)
+
+
 class Compilation:
     """A module, and what its code is to be.
 
-    source    the module as it was given
     target    the machine that the code is for
     strict    the interpreter's order of operations, bit for bit
-    donated   array leaves of the parameters that calls may overwrite, by number among all
     settings, dump   passes left out, and the files to be written, as the environment says
+    key       the cache's key of its plan, if it has one: known once the plan was asked for
+
+    `module`: the module as it was given, or a function that reads it when it is asked for; then its `interface` is
+    given too, and it has no dynamic dimensions.
     """
 
     def __init__(
-        self, module: HloModule, target: Target, *, strict: bool = False, donate: Sequence[int] | None = None
+        self,
+        module: HloModule | Callable[[], HloModule],
+        target: Target,
+        *,
+        strict: bool = False,
+        donate: Sequence[int] | None = None,
+        interface: Interface | None = None,
     ) -> None:
-        self.source = module
+        self._given = module
+        self._donate = donate
         self.target = target
         self.strict = strict
-        self.is_static = not any(i.shape.is_dynamic for c in module.all_computations for i in c.instructions)
-        self.donated = _donated_leaves(module, donate) if self.is_static else ()
         self.settings = settings()
-        self.dump = Dump(self.settings, module.name) if self.settings.folder else None
+        self.dump = Dump(self.settings, self.source.name) if self.settings.folder else None
+        self.key: Key | None = None
+        if interface is not None:
+            self.interface, self.is_static = interface, True
+
+    @cached_property
+    def source(self) -> HloModule:
+        """The module as it was given."""
+        return self._given if isinstance(self._given, HloModule) else self._given()
+
+    @cached_property
+    def interface(self) -> Interface:
+        """The interface of the code: that of `static`."""
+        return Interface.of(self.static)
+
+    @cached_property
+    def is_static(self) -> bool:
+        """No dimension is dynamic."""
+        return not any(i.shape.is_dynamic for c in self.source.all_computations for i in c.instructions)
+
+    @cached_property
+    def donated(self) -> tuple[int, ...]:
+        """The array leaves of the parameters that calls may overwrite, by number among all."""
+        return _donated_leaves(self.source, self._donate) if self.is_static else ()
 
     @cached_property
     def _padded(self) -> tuple[HloModule, DynamicSignature]:
@@ -82,28 +127,28 @@ class Compilation:
         being done; `time_limit`: seconds for code generation.
         """
         module, name = self.static, self.source.name
-        key = None
         if self.is_static and folder() is not None:
             options = {"passes left out": ",".join(self.settings.disabled)} if self.settings.disabled else {}
-            key = plans.plan_key(module, self.target, strict=self.strict, donated=str(self.donated), **options)
-            found = plans.stored(key, module)
+            self.key = plans.plan_key(module, self.target, strict=self.strict, donated=str(self.donated), **options)
+            found = plans.stored(self.key, lambda: module)
             if found is not None:
-                self._check_memory(found.peak, limit)
+                self.check_memory(found.peak, limit)
                 return found, plans.host_instructions(found)
         program = self.program
-        self._check_memory(plans.peak_of(program), limit)
+        self.check_memory(plans.peak_of(program), limit)
         size = len(program.text)
         say(f"machine code from {size / 1e6:.1f} MB of LLVM text", size * SECONDS_A_BYTE)
         hosts = [step.instructions[0] for step in program.written.hosts]
         plan = plans.made(program, self.target, name, time_limit, hosts)
-        if key is not None and plan.hosts is not None:
-            plans.store(key, plan, program, module, self.target, name)
+        if self.key is not None and plan.hosts is not None:
+            plans.store(self.key, plan, program, module, self.target, name)
         return plan, hosts
 
-    def _check_memory(self, peak: plans.Peak, limit: int) -> None:
+    def check_memory(self, peak: plans.Peak, limit: int) -> None:
+        """Raises OutOfMemoryError for a program whose calls need more than `limit` bytes."""
         if peak.total > limit:
             raise OutOfMemoryError(
-                f"{self.source.name}: a call needs {peak.total:,} bytes at its peak, more than the limit of "
+                f"{self.interface.name}: a call needs {peak.total:,} bytes at its peak, more than the limit of "
                 f"{limit:,}; {peak.holder} holds {peak.held:,} of them"
             )
 

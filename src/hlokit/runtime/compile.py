@@ -18,6 +18,7 @@ from hlokit.interpreter.checks import refuse
 from hlokit.runtime.compilation import Compilation
 from hlokit.runtime.executable import Executable
 from hlokit.runtime.log import logger
+from hlokit.runtime.plan import Plan
 from hlokit.runtime.progress import progress
 from hlokit.stack import with_stack
 
@@ -93,6 +94,18 @@ def compile_module(
     if dump is not None:
         dump.results(executable)
     return executable
+
+
+@unforked
+@with_stack
+def load_plan(compilation: Compilation, plan: Plan, *, threads: int | None = None) -> Executable:
+    """The executable of a plan from the cache, without steps of the reference. OutOfMemoryError: it needs too much."""
+    compilation.check_memory(plan.peak, memory.most())
+
+    def again() -> Executable:
+        return compile_module(compilation.source, threads=threads, strict=compilation.strict, grid=(1, 1))
+
+    return Executable(compilation, plan, None, threads=threads, again=again)
 
 
 def _require_positive(module: HloModule, name: str, value: object, kind: type, expected: str) -> None:

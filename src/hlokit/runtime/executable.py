@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes
     from hlokit.cpu.jit.cache import Event
     from hlokit.hlo.computation import Computation
     from hlokit.hlo.instruction import Instruction
+    from hlokit.hlo.module import HloModule
     from hlokit.runtime.compilation import Compilation
     from hlokit.runtime.host_steps import HostSteps
     from hlokit.runtime.inspection import MemoryAnalysis
@@ -48,8 +49,8 @@ class Executable:
     """A compiled module. Calling it runs the machine code; several threads may call it at once, on a
     stack of any size: a program that needs more than its caller has runs on a thread of its own.
 
-    source    the module as it was given; `target`: the machine that the code is for, UnsupportedError for a call on one
-              that lacks what it has; `strict`: it keeps the interpreter's order of operations
+    target    the machine that the code is for, UnsupportedError for a call on one that lacks what it has; `strict`: it
+              keeps the interpreter's order of operations
     plan      what a call needs
     notes     where code generation took a lower level than asked for, and why
     threads   that take part in a call, as they were asked for: None for the default
@@ -73,12 +74,17 @@ class Executable:
         misses: Sequence[Event] = (),
     ) -> None:
         self.compilation = compilation
-        self.source, self.target, self.strict = compilation.source, compilation.target, compilation.strict
+        self.target, self.strict = compilation.target, compilation.strict
         self.threads = threads
         self._again = again
         self._misses = misses
         self.notes = [code.note for code in plan.objects if code.note]
         self.use(plan, hosts)
+
+    @property
+    def source(self) -> HloModule:
+        """The module as it was given."""
+        return self.compilation.source
 
     def __repr__(self) -> str:
         return f"<Executable {self.source.name}: {self.source.entry.brief()}, for {self.target.cpu}>"
@@ -89,13 +95,13 @@ class Executable:
 
     def use(self, plan: Plan, hosts: HostSteps | None) -> None:
         """From now on calls run this plan's code; `hosts`: its steps of the reference."""
-        module = self.source
+        interface = self.compilation.interface
         self.plan, self._hosts = plan, hosts
         lacking = ", ".join(this_machine().lacks(self.target))
-        elsewhere = _Elsewhere(f"{module.name} is for {self.target.cpu}: this machine lacks {lacking}")
+        elsewhere = _Elsewhere(f"{interface.name} is for {self.target.cpu}: this machine lacks {lacking}")
         self._caller = elsewhere if lacking else self._loaded()
-        root = module.entry.root.shape
-        arrays_in = all(p.shape.is_array for p in module.entry.parameters)
+        root = interface.result
+        arrays_in = all(shape.is_array for _, shape in interface.parameters)
         arrays_out = root.is_array or all(s.is_array for s in root.elements)
         self._flat = arrays_in and arrays_out and self.compilation.is_static and not root.is_token
         self._calls_python = self._hosts is not None or bool(self.extra)
@@ -313,9 +319,9 @@ class Executable:
 
     def _loaded(self) -> Caller:
         plan, hosts, code = self.plan, self._hosts, Code(self.plan, self.threads)
-        module = self.compilation.static
+        interface = self.compilation.interface
         hosts_at = (hosts.address, hosts.context) if hosts is not None else (0, 0)
-        parameters = [(p.name, leaf) for p in module.entry.parameters for leaf in array_leaves(p.shape)]
+        parameters = [(name, leaf) for name, shape in interface.parameters for leaf in array_leaves(shape)]
 
         def failed() -> None:
             if plans.ON_STACK in plan.runtime:
@@ -325,13 +331,13 @@ class Executable:
         return Caller(
             code.entry,
             [shape for _, shape in parameters],
-            list(array_leaves(module.entry.root.shape)),
+            list(array_leaves(interface.result)),
             constants=code.constants,
             temporaries=plan.peak.temporaries,
             more=(code.workers, *hosts_at, *self.extra),
             names=[name for name, _ in parameters],
-            program=self.source.name,
-            unwrap=module.entry.root.shape.is_array,
+            program=interface.name,
+            unwrap=interface.result.is_array,
             release=hosts is not None or bool(_ASKING & {*plan.runtime}) or plan.work > _RELEASE_NS,
             aliases=plan.aliases,
             overwritten=plan.overwritten,

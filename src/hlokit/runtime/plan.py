@@ -1,7 +1,7 @@
 """Plan: all that running a program takes, and its way through the persistent cache.
 
-A plan is found by the program's text, so that a hit costs neither passes nor code generation. What the cache keeps is a
-line of JSON, then the bytes of constants that are not the module's own; objects are entries of their own, by name.
+A plan is found by the program's text, so that a hit costs neither passes nor code generation. What the cache keeps is
+a line of JSON, then the bytes of constants other than large ones of the module's own; objects are entries by name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -152,7 +152,9 @@ def _lapack(names: Sequence[str]) -> tuple[str, ...]:
 
 # -- the cache
 
-_FORMAT = 7
+_FORMAT = 8
+_NAMED_BYTES = 1 << 16
+"""Bytes of the module's own constants beyond which they are not in the cache, too: to have them the module is read."""
 _KEY_OPTIONS = PrintOptions(print_metadata=False, print_program_shape=False, print_percent=False)
 
 
@@ -167,14 +169,14 @@ def plan_key(module: HloModule, target: Target, **options: str | int) -> Key:
         constants=digest.hexdigest(),
         custom_calls=_handlers(module),
         target=str(target),
-        compiler=_fingerprint(),
+        compiler=fingerprint(),
         format=_FORMAT,
         **options,
     )
 
 
-def stored(key: Key, module: HloModule) -> Plan | None:
-    """The plan in the cache, if it is there whole."""
+def stored(key: Key, read: Callable[[], HloModule]) -> Plan | None:
+    """The plan in the cache, if it is there whole. `read`: gives the module, where constants are the module's."""
     data = Cache().lookup(key)
     if data is None:
         return None
@@ -183,7 +185,7 @@ def stored(key: Key, module: HloModule) -> Plan | None:
     objects = stored_objects(Key(header["name"], tuple((str(a), str(b)) for a, b in header["objects"])))
     if objects is None:
         return None
-    own = list(_constants(module)) if any(isinstance(c, int) for c in header["constants"]) else []
+    own = list(_constants(read())) if any(isinstance(c, int) for c in header["constants"]) else []
     memory = _aligned(raw)
     constants = [
         np.ascontiguousarray(own[c].to_python()) if isinstance(c, int) else memory[c[0] : c[0] + c[1]]
@@ -205,14 +207,14 @@ def stored(key: Key, module: HloModule) -> Plan | None:
 
 
 def store(key: Key, plan: Plan, program: Program, module: HloModule, target: Target, name: str) -> None:
-    """Keeps the plan. Constants that are the module's own are named by their place in it."""
+    """Keeps the plan. Large constants that are the module's own are named by their place in it."""
     if any(code.note for code in plan.objects):
         return  # of a lower level than asked for: next time it may be had
     own = {literal: number for number, literal in enumerate(_constants(module))}
     raw = bytearray()
     constants: list[int | tuple[int, int]] = []
     for literal, array in zip(program.constants, plan.constants, strict=True):
-        if literal in own:
+        if literal in own and array.nbytes > _NAMED_BYTES:
             constants.append(own[literal])
             continue
         raw += bytes(-len(raw) % ALIGNMENT)
@@ -258,19 +260,20 @@ def _arrays(literal: Literal) -> Sequence[Literal]:
     return [literal]
 
 
+def custom_call_targets(module: HloModule) -> list[str]:
+    """The targets of the module's custom-calls, in order."""
+    operations = (i.op for computation in module.all_computations for i in computation.instructions)
+    return sorted({op.custom_call_target for op in operations if isinstance(op, CustomCall)})
+
+
 def _handlers(module: HloModule) -> str:
-    """The handlers of the module's custom-calls, as text: the user may have put a function in place of hlokit's."""
-    found: dict[str, str] = {}
-    for computation in module.all_computations:
-        for instruction in computation.instructions:
-            if isinstance(instruction.op, CustomCall):
-                target = instruction.op.custom_call_target
-                found[target] = str(getattr(find_target(target), "__module__", None))
-    return json.dumps(found, sort_keys=True)
+    """The modules of the functions of custom-calls, as text: the user may have put one in place of hlokit's."""
+    targets = custom_call_targets(module)
+    return json.dumps({target: str(getattr(find_target(target), "__module__", None)) for target in targets})
 
 
 @cache
-def _fingerprint() -> str:
+def fingerprint() -> str:
     """The compiler's own version: its files, by size and date."""
     lines = sorted(_files(os.path.dirname(os.path.dirname(__file__)), ""))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -10,7 +10,7 @@ from typing import Any
 
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.module import HloModule
-from hlokit.interop.pjrt import layouts
+from hlokit.interop.pjrt import kept, layouts
 from hlokit.interop.pjrt.loaded import Loaded, loaded_at
 from hlokit.interop.pjrt.memory import constant
 from hlokit.interop.pjrt.options import fields
@@ -46,12 +46,15 @@ def _of(loaded: Loaded) -> bytes:
     if found is not None and found[0] is loaded:
         return found[1]
     program = loaded.program
-    count = sum(len(c.instructions) for c in program.module.all_computations)
-    if program.options.count == 1 and count > _MOST:
+    if program.options.count == 1 and program.instructions > _MOST:
         raise UnsupportedError(f"{program.name}: the text of programs of more than {_MOST} instructions")
     _made.clear()
-    _made[loaded.address] = (loaded, _bytes(loaded))
-    return _made[loaded.address][1]
+    data = kept.text_of(program)
+    if data is None:
+        data = _bytes(loaded)
+        kept.keep_text(program, data)
+    _made[loaded.address] = (loaded, data)
+    return data
 
 
 def _bytes(loaded: Loaded) -> bytes:

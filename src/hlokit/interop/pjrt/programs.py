@@ -5,20 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hlokit import api
 from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.interop.jax.callbacks import calls, has_calls, inspections
+from hlokit.interop.pjrt import kept
 from hlokit.interop.pjrt.arrays import nbytes
 from hlokit.interop.pjrt.client import KINDS, Device, devices, is_local
 from hlokit.interop.pjrt.options import Options, parse
 from hlokit.ops.custom import DEVICES, TYPED_FFI, CustomCall
+from hlokit.runtime.compilation import Interface
 from hlokit.stablehlo.lowering import MEMORY_KINDS, OTHER_LAYOUT
 from hlokit.types.dtype import pred
 from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.hlo.instruction import Instruction
+    from hlokit.interop.jax.callbacks import Callback
 
 _MAGIC = b"hlokit 1\n"
 WITH_CALLBACKS = "a program that calls Python functions is not serialized"
@@ -30,6 +37,7 @@ class Program:
     devices               those that run it, replica by replica; `own`: the numbers in this list of this process's
     parameters, results   shapes of what buffers hold; the results are those of a tuple, or the one result
     donated               numbers of parameters whose buffers it may overwrite
+    record                what the cache knows of it, if it was compiled before
     callbacks             Python functions that it calls, `inspections` among them: those that ask for the sharding of
                           an instruction's value
     """
@@ -37,25 +45,47 @@ class Program:
     def __init__(self, code: bytes, options: bytes, may_call: bool = True) -> None:
         self.code, self.serialized_options = code, options
         self.options: Options = parse(options, len(devices()))
-        self.module = api.parse(code)
-        if not may_call and has_calls(self.module):
-            raise UnsupportedError(f"{self.module.name}: it calls Python functions of the process that serialized it")
-        wanted = self.module.frontend_attributes.get(OTHER_LAYOUT)
-        if wanted:
-            raise UnsupportedError(f"{self.module.name}: {wanted}: arrays have one order in memory, row-major")
-        self.inspections = inspections(self.module)
-        self.callbacks = [*calls(self.module), *(callback for _, callback in self.inspections)]
-        if self.options.assignment != tuple(range(self.options.count)) and _has_handlers(self.module):
-            self.module.frontend_attributes[DEVICES] = ",".join(map(str, self.options.assignment))
         self.devices: tuple[Device, ...] = tuple(map(devices().__getitem__, self.options.assignment))
         self.own = [number for number, device in enumerate(self.devices) if is_local(device)]
-        entry = self.module.entry
-        self.parameters: list[Shape] = [_carried(p.shape) for p in entry.parameters]
-        root = entry.root.shape
+        self.inspections: Sequence[tuple[Instruction, Callback]] = ()
+        self.callbacks: Sequence[Callback] = ()
+        self.record = kept.find(code, self.options)
+        if self.record is None:
+            self._look_at_module(may_call)
+        interface = self.record.interface if self.record is not None else Interface.of(self.module)
+        self.name = interface.name
+        self.parameters: list[Shape] = [_carried(shape) for _, shape in interface.parameters]
+        root = interface.result
         self.is_tuple = root.is_tuple
         self.results: list[Shape] = [_carried(shape) for shape in (root.elements if root.is_tuple else [root])]
-        self.donated = self._donated()
-        self.memory_kinds = _memory_kinds(self.module, len(self.results))
+        self.donated = self._donated() if self.record is None else set(self.record.donated)
+        self.memory_kinds = (
+            _memory_kinds(self.module, len(self.results)) if self.record is None else [*self.record.memory_kinds]
+        )
+
+    @cached_property
+    def module(self) -> HloModule:
+        """The module, read when it is first asked for."""
+        return api.parse(self.code)
+
+    def _look_at_module(self, may_call: bool) -> None:
+        module = self.module
+        if not may_call and has_calls(module):
+            raise UnsupportedError(f"{module.name}: it calls Python functions of the process that serialized it")
+        wanted = module.frontend_attributes.get(OTHER_LAYOUT)
+        if wanted:
+            raise UnsupportedError(f"{module.name}: {wanted}: arrays have one order in memory, row-major")
+        self.inspections = inspections(module)
+        self.callbacks = [*calls(module), *(callback for _, callback in self.inspections)]
+        if self.options.assignment != tuple(range(self.options.count)) and _has_handlers(module):
+            module.frontend_attributes[DEVICES] = ",".join(map(str, self.options.assignment))
+
+    @property
+    def instructions(self) -> int:
+        """How many instructions the module has."""
+        if self.record is not None:
+            return self.record.instructions
+        return sum(len(computation.instructions) for computation in self.module.all_computations)
 
     def _donated(self) -> set[int]:
         """The parameters that a result is said to lie in; and of the other buffer donors one for each further result of
@@ -82,10 +112,6 @@ class Program:
         return len(self.own) < len(self.devices)
 
     @cached_property
-    def name(self) -> str:
-        return self.module.name
-
-    @cached_property
     def fingerprint(self) -> str:
         """Equal for equal programs with equal options."""
         return hashlib.sha256(self.code + self.serialized_options).hexdigest()
@@ -95,7 +121,7 @@ class Program:
 
         UnsupportedError: it calls Python functions, which another process would not find.
         """
-        if self.callbacks or has_calls(self.module):
+        if self.record is None and (self.callbacks or has_calls(self.module)):
             raise UnsupportedError(f"{self.name}: {WITH_CALLBACKS}")
         head = json.dumps({"options": len(self.serialized_options), "code": len(self.code)}).encode()
         return _MAGIC + head + b"\n" + self.serialized_options + self.code

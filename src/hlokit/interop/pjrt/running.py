@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +32,10 @@ class Runner:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.module = program.module
+
+    @cached_property
+    def module(self) -> HloModule:
+        return self.program.module
 
     def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
         raise NotImplementedError
@@ -95,8 +98,14 @@ def watched(program: Program) -> Runner:
 
 
 def compiled(program: Program) -> Runner:
-    """The program's machine code for one device."""
-    return Compiled(program, callable_of(program.module, 1, 1, donate=None, threads=program.options.threads))
+    """The program's machine code for one device, from the cache if the program was compiled before."""
+    from hlokit.interop.pjrt import kept
+
+    executable = kept.executable_of(program, program.record) if program.record is not None else None
+    if executable is None:
+        executable = callable_of(program.module, 1, 1, donate=None, threads=program.options.threads)
+        program.record = kept.keep(program, executable)
+    return Compiled(program, executable)
 
 
 def callable_of(module: HloModule, replicas: int, partitions: int, **options: Any) -> Any:

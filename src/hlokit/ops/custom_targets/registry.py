@@ -45,6 +45,8 @@ class Invocation:
 Target: TypeAlias = Callable[[Invocation], Any]
 
 _targets: dict[str, Target] = {}
+_built_in: dict[str, Target] = {}
+"""The targets that come with hlokit."""
 _finders: dict[str, Callable[[str], Target | None]] = {}
 _lock = lock()
 
@@ -131,6 +133,12 @@ def find_target(name: str) -> Target | None:
     return found if found is not None else next(filter(None, (find(name) for find in _finders.values())), None)
 
 
+def is_built_in(name: str) -> bool:
+    """Whether the target of this name is the one that comes with hlokit."""
+    found = find_target(name)
+    return found is not None and found is _built_in.get(name)
+
+
 def add_finder(where: str, find: Callable[[str], Target | None]) -> None:
     """Has names that the registry lacks looked for by `find`; `where`: what it looks through, for errors."""
     _finders[where] = find
@@ -147,6 +155,7 @@ def built_in(*names: str) -> Callable[[Target], Target]:
     def add(target: Target) -> Target:
         for name in names:
             _add(name, target, replace=False)
+            _built_in[name] = target
         return target
 
     return add

@@ -1,0 +1,152 @@
+"""Programs that were compiled before, found by the bytes that JAX gives: they are neither read nor lowered again.
+
+A record in the persistent cache has what JAX asks of every program, and the key of its plan. There is none for programs
+of several devices or with callbacks, custom calls of the user's or steps of the reference, and where the environment
+asks for dumps, another backend or checks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hlokit.cpu.jit.cache import Cache, Key, folder
+from hlokit.cpu.target import host
+from hlokit.interop.pjrt.running import backend, is_shadowed, traps_nan, watched_kind
+from hlokit.ops.custom_targets.registry import is_built_in
+from hlokit.runtime.compilation import Compilation, Interface
+from hlokit.runtime.dump import settings
+from hlokit.runtime.plan import custom_call_targets, fingerprint, stored
+from hlokit.text.shapes import parse_shape
+
+if TYPE_CHECKING:
+    from hlokit.interop.pjrt.options import Options
+    from hlokit.interop.pjrt.programs import Program
+    from hlokit.runtime.executable import Executable
+
+_NAME = "programs by their bytes"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of a program without reading it.
+
+    instructions   how many the module has
+    donated        numbers of parameters that it may overwrite;  memory_kinds: of each result
+    targets        of its custom-calls, whose functions are hlokit's own
+    plan           the cache's key of its plan
+    """
+
+    interface: Interface
+    instructions: int
+    donated: tuple[int, ...]
+    memory_kinds: tuple[str, ...]
+    targets: tuple[str, ...]
+    plan: Key
+
+    def to_json(self) -> bytes:
+        """The record as `record_of` reads it."""
+        interface = self.interface
+        parts = {
+            "name": interface.name,
+            "parameters": [(name, str(shape)) for name, shape in interface.parameters],
+            "result": str(interface.result),
+            "instructions": self.instructions,
+            "donated": self.donated,
+            "memory_kinds": self.memory_kinds,
+            "targets": self.targets,
+            "plan": [self.plan.name, self.plan.parts],
+        }
+        return json.dumps(parts).encode()
+
+
+def record_of(data: bytes) -> Record:
+    """The record that `Record.to_json` wrote."""
+    parts: dict[str, Any] = json.loads(data)
+    parameters = tuple((name, parse_shape(shape)) for name, shape in parts["parameters"])
+    name, plan = parts["plan"]
+    return Record(
+        Interface(parts["name"], parameters, parse_shape(parts["result"])),
+        parts["instructions"],
+        tuple(parts["donated"]),
+        tuple(parts["memory_kinds"]),
+        tuple(parts["targets"]),
+        Key(name, tuple((str(part), str(value)) for part, value in plan)),
+    )
+
+
+def _key(code: bytes, options: Options, content: str) -> Key:
+    """The key by what counts of the options: their bytes differ from process to process."""
+    digest = hashlib.sha256(code).hexdigest()
+    left_out = ",".join(settings().disabled)
+    return Key.of(
+        _NAME, code=digest, options=str(options), content=content, target=str(host()), compiler=fingerprint(),
+        passes_left_out=left_out, format=_FORMAT,
+    )  # fmt: skip
+
+
+def _is_plain(options: Options) -> bool:
+    """Whether a program with these options is compiled for one device, and nothing else is wanted of it."""
+    if folder() is None or options.count > 1 or options.flags or settings().folder:
+        return False
+    return backend() == "compiled" and not (is_shadowed() or watched_kind() or traps_nan())
+
+
+def find(code: bytes, options: Options) -> Record | None:
+    """The record of a program, if it was compiled before."""
+    if not _is_plain(options):
+        return None
+    data = Cache().lookup(_key(code, options, "record"))
+    record = record_of(data) if data is not None else None
+    return record if record is not None and all(map(is_built_in, record.targets)) else None
+
+
+def keep(program: Program, executable: Executable) -> Record | None:
+    """Stores the record of a compiled program, if it may have one."""
+    compilation = executable.compilation
+    targets = custom_call_targets(program.module)
+    if not _is_plain(program.options) or compilation.key is None or executable.plan.hosts != "" or executable.notes:
+        return None
+    if not compilation.is_static or program.callbacks or not all(map(is_built_in, targets)):
+        return None
+    record = Record(
+        compilation.interface,
+        program.instructions,
+        tuple(sorted(program.donated)),
+        tuple(program.memory_kinds),
+        tuple(targets),
+        compilation.key,
+    )
+    Cache().store(_key(program.code, program.options, "record"), record.to_json())
+    return record
+
+
+def executable_of(program: Program, record: Record) -> Executable | None:
+    """The program's machine code, if the cache still has its plan."""
+    from hlokit.runtime.compile import load_plan
+
+    plan = stored(record.plan, lambda: program.module)
+    if plan is None:
+        return None
+    compilation = Compilation(lambda: program.module, host(), interface=record.interface)
+    return load_plan(compilation, plan, threads=program.options.threads)
+
+
+def text_of(program: Program) -> bytes | None:
+    """The bytes that JAX is given for the text of a program with a record, if the cache has them."""
+    return Cache().lookup(_text_key(program)) if program.record is not None else None
+
+
+def keep_text(program: Program, data: bytes) -> None:
+    """Stores the bytes that JAX is given for the text of a program with a record."""
+    if program.record is not None:
+        Cache().store(_text_key(program), data)
+
+
+def _text_key(program: Program) -> Key:
+    import jaxlib.version  # XLA's reader makes them
+
+    return _key(program.code, program.options, f"text by jaxlib {jaxlib.version.__version__}")
