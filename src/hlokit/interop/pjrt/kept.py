@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlokit.cpu.jit.cache import Cache, Key, folder
 from hlokit.cpu.target import host
-from hlokit.interop.pjrt.running import backend, is_shadowed, traps_nan, watched_kind
+from hlokit.interop.pjrt.running import Compiled, Runner, backend, callable_of, is_shadowed, traps_nan, watched_kind
 from hlokit.ops.custom_targets.registry import is_built_in
 from hlokit.runtime.compilation import Compilation, Interface
 from hlokit.runtime.dump import settings
@@ -104,7 +104,16 @@ def find(code: bytes, options: Options) -> Record | None:
     return record if record is not None and all(map(is_built_in, record.targets)) else None
 
 
-def keep(program: Program, executable: Executable) -> Record | None:
+def compiled(program: Program) -> Runner:
+    """The program's machine code for one device, from the cache if the program was compiled before."""
+    executable = _executable(program, program.record) if program.record is not None else None
+    if executable is None:
+        executable = callable_of(program.module, 1, 1, donate=None, threads=program.options.threads)
+        program.record = _keep(program, executable)
+    return Compiled(program, executable)
+
+
+def _keep(program: Program, executable: Executable) -> Record | None:
     """Stores the record of a compiled program, if it may have one."""
     compilation = executable.compilation
     targets = custom_call_targets(program.module)
@@ -124,7 +133,7 @@ def keep(program: Program, executable: Executable) -> Record | None:
     return record
 
 
-def executable_of(program: Program, record: Record) -> Executable | None:
+def _executable(program: Program, record: Record) -> Executable | None:
     """The program's machine code, if the cache still has its plan."""
     from hlokit.runtime.compile import load_plan
 

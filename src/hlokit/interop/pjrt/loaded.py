@@ -12,13 +12,13 @@ from hlokit.errors import ArgumentError, EvaluationError, HlokitError
 from hlokit.interop.pjrt.arrays import buffer_shape, buffer_type, nbytes, new_buffer, new_storage, storage_view
 from hlokit.interop.pjrt.client import Device
 from hlokit.interop.pjrt.execute import ARGUMENT, DONATED, OVERWRITTEN, PROGRAM, RESULT
+from hlokit.interop.pjrt.kept import compiled
 from hlokit.interop.pjrt.memory import Kept, immortal, read_word
 from hlokit.interop.pjrt.native import native
 from hlokit.interop.pjrt.programs import Program
 from hlokit.interop.pjrt.running import (
     Runner,
     backend,
-    compiled,
     interpreted,
     is_shadowed,
     traps_nan,

@@ -82,7 +82,7 @@ class Program:
 
     @property
     def instructions(self) -> int:
-        """How many instructions the module has."""
+        """The number of the module's instructions."""
         if self.record is not None:
             return self.record.instructions
         return sum(len(computation.instructions) for computation in self.module.all_computations)

@@ -97,17 +97,6 @@ def watched(program: Program) -> Runner:
     return Interpreted(program, Watched(program.module, call, watched_kind()))
 
 
-def compiled(program: Program) -> Runner:
-    """The program's machine code for one device, from the cache if the program was compiled before."""
-    from hlokit.interop.pjrt import kept
-
-    executable = kept.executable_of(program, program.record) if program.record is not None else None
-    if executable is None:
-        executable = callable_of(program.module, 1, 1, donate=None, threads=program.options.threads)
-        program.record = kept.keep(program, executable)
-    return Compiled(program, executable)
-
-
 def callable_of(module: HloModule, replicas: int, partitions: int, **options: Any) -> Any:
     """A function that runs the module on so many devices, as hlokit.evaluate does.
 
