@@ -97,7 +97,7 @@ class FoldBuilder:
         return any(leaf.shape.size >= prod(sizes) for leaf in self._in_memory(leaves))
 
     def _in_memory(self, leaves: Sequence[Leaf]) -> Iterator[Leaf]:
-        """What lies in memory of all that leaves are made from."""
+        """The leaves in memory that these are made from."""
         waiting = [*leaves]
         seen: set[Leaf] = set()
         while waiting:

@@ -32,7 +32,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of a program without reading it.
+    """The facts about a program that are known without reading it.
 
     instructions   how many the module has
     donated        numbers of parameters that it may overwrite;  memory_kinds: of each result
