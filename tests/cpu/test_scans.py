@@ -280,3 +280,20 @@ ENTRY e { x = f32[3,40] parameter(0) z = f32[] constant(0)
     expected = hk.evaluate(module, x)
     np.testing.assert_allclose(hk.compile(module)(x), expected, rtol=1e-4)
     np.testing.assert_array_equal(hk.compile(module, strict=True)(x), expected)
+
+
+@pytest.mark.parametrize("root", ["t", "s"])
+def test_a_fold_of_cumulative_folds_across_their_axis(root: str) -> None:
+    """Each step of the fold's loop would need a carry of its own: what it folds is stored before."""
+    module = hk.parse(f"""HloModule m
+add {{ p = f32[] parameter(0) q = f32[] parameter(1) ROOT a = f32[] add(p, q) }}
+max {{ p = f32[] parameter(0) q = f32[] parameter(1) ROOT m = f32[] maximum(p, q) }}
+of_sums {{ x = f32[16,16] parameter(0) z = f32[] constant(0) n = f32[] constant(-inf)
+  c = f32[16,16] reduce-window(x, z), window={{size=16x1 pad=15_0x0_0}}, to_apply=add
+  t = f32[16] reduce(c, n), dimensions={{1}}, to_apply=max
+  b = f32[16,16] broadcast(t), dimensions={{0}}
+  s = f32[16,16] subtract(c, b)
+  ROOT r = f32[16{",16" if root == "s" else ""}] copy({root}) }}""".replace("of_sums", "ENTRY of_sums"))
+    x = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32)
+    for strict in (False, True):
+        np.testing.assert_allclose(hk.compile(module, strict=strict)(x), hk.evaluate(module, x), rtol=1e-4, atol=1e-6)

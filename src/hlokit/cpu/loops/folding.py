@@ -52,6 +52,7 @@ class FoldBuilder:
     _looped_over the axes of all loops of folds whose bodies are being built
     _folded_for  the axes on which folds that are in no other fold depend
     _scanned     the axes along which cumulative folds go
+    _scanned_for these and those on which cumulative folds depend
     """
 
     arithmetic: NodeEmitter
@@ -62,6 +63,7 @@ class FoldBuilder:
     _looped_over: int = field(default=0, init=False)
     _folded_for: list[int] = field(default_factory=list[int], init=False)
     _scanned: set[LoopAxis] = field(default_factory=set[LoopAxis], init=False)
+    _scanned_for: int = field(default=0, init=False)
 
     def value(self, instruction: Instruction, readers: Sequence[ElementReader], index: Index) -> Sequence[Any]:
         """The results' elements at an index."""
@@ -205,9 +207,9 @@ class FoldBuilder:
     def _bound_dimension(self, extent: int, own: int) -> Dimension:
         """The first one of this extent that is not in the fold's own index: so equal bodies become one node.
 
-        Not one along which a cumulative fold goes: what that gives is known in the main nest alone.
+        Not one that a cumulative fold goes along or depends on: what that gives is known in the main nest alone.
         """
-        own |= sum(axis.bit for axis in self._scanned)
+        own |= self._scanned_for
         for dimension in self.space.dimensions:
             if dimension.extent == extent and not dimension.deps & own:
                 return dimension
@@ -264,6 +266,8 @@ class FoldBuilder:
         size = operands[0].shape.dimensions[dimension]
         if axis is None or axis.extent != size or self.arithmetic.guards or (others | self._looped_over) & axis.bit:
             raise Materialise(self.source.leaf(instruction, 0), "a cumulative fold read elsewhere than along its axis")
+        if others & self._looped_over:
+            raise Materialise(self.source.leaf(instruction, 0), "a cumulative fold for each step of another fold")
         if (place in reading) is not forwards:
             walked = self.space.dimensions[self.space.number(axis)]
             may_turn = self.space.turned is not None and not walked.turned and len(walked.axes) == 1
@@ -273,6 +277,7 @@ class FoldBuilder:
         if self._scanned - {axis}:
             raise Materialise(self.source.leaf(instruction, 0), "another cumulative fold goes along another axis")
         self._scanned.add(axis)
+        self._scanned_for |= axis.bit | others
         self.bound.append(axis.bit)
         bodies = [self._scanned_element(operand, index, axis) for operand in operands]
         self.bound.pop()
