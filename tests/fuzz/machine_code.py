@@ -51,10 +51,10 @@ def _wrong(
 
     if passes and (found := compare(hk.evaluate(hk.optimize(module), *inputs), expected, "after the passes")):
         return found
-    strict = [hk.compile(module, strict=True, threads=n)(*inputs) for n in (1, 2)]
+    strict = _on_one_and_two_threads(module, inputs, strict=True)
     if found := compare(strict[0], expected, "strict") or _bytes(*strict, "strict"):
         return found
-    default = [hk.compile(module, threads=n)(*inputs) for n in (1, 2)]
+    default = _on_one_and_two_threads(module, inputs, strict=False)
     if found := _bytes(*default, "default"):
         return found
     if [leaf.tobytes() for leaf in leaves(tuple(inputs))] != before:
@@ -62,6 +62,15 @@ def _wrong(
     if differs(default[0], expected) and (found := near(default[0], expected, module, inputs, seed)):
         return f"default: {found}"
     return _donated(module, inputs, expected, seed) if donate else None
+
+
+def _on_one_and_two_threads(module: hk.HloModule, inputs: Sequence[Any], *, strict: bool) -> tuple[Any, Any]:
+    """The results on one thread and on two: the same call where the program hands out no chunks."""
+    program = hk.compile(module, strict=strict, threads=1)
+    result = program(*inputs)
+    if not program.plan.parallel:
+        return result, result
+    return result, hk.compile(module, strict=strict, threads=2)(*inputs)
 
 
 def _refused(module: hk.HloModule, inputs: Sequence[Any], message: str) -> str | None:

@@ -114,3 +114,28 @@ def test_contractions_may_take_denormals_for_zeros() -> None:
     assert judged(text, changed(0), x, y) is None
     assert judged(text, changed(1), x, y)
     assert judged(text.replace("bf16", "f16"), changed(0), x.astype(np.float16), np.array([6e-8, 1], np.float16))
+
+
+def test_products_overflow_alone_but_not_in_a_fused_multiply_add() -> None:
+    """The reference has inf - inf."""
+    text = """ENTRY e { x = f32[3] parameter(0)
+      y = f32[3] parameter(1)
+      d = f32[] dot(x, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+      ROOT r = f32[] tanh(d) }"""
+    x, y = np.float32([-2.5, -2.7, 1.5]), np.float32([3e38, -3e38, 1])
+
+    def changed(result: Any) -> Any:
+        return np.ones_like(result)
+
+    assert np.isnan(hk.evaluate(hk.parse("HloModule t\n" + text), x, y))
+    assert judged(text, changed, x, y) is None
+    assert judged(text, changed, np.float32([2.5, np.inf, 1]), y) is None
+    assert judged(text, changed, np.float32([np.inf, np.inf, 1]), np.float32([1, -1, 1]))
+    separate = """ENTRY e { x = f32[] parameter(0)
+      y = f32[] parameter(1)
+      p = f32[] multiply(x, x)
+      q = f32[] multiply(x, y)
+      s = f32[] add(p, q)
+      ROOT r = f32[] tanh(s) }"""
+    assert judged(separate, changed, np.float32(-3e38), np.float32(2)) is None
+    assert judged(separate, changed, np.float32(-np.inf), np.float32(2))

@@ -19,6 +19,7 @@ from hlokit.devices.evaluate import evaluate
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
+from hlokit.hlo.op import SUMMED
 from hlokit.hlo.values import is_sequence, valid_part
 from hlokit.interpreter import evaluate as interpreter
 from hlokit.interpreter.callee import Callee
@@ -342,7 +343,38 @@ def _off(value: Any, instruction: Instruction, operands: Sequence[Any], noise: _
     overflows = rounding.takes_other_steps and noise.nan_sign < 0 and noise.rounding
     if overflows:  # what overflowed may be anything, the other part too
         found[~np.isfinite(value)] = complex(np.nan, np.nan) if value.dtype.kind == "c" else np.nan
+    elif value.dtype.kind != "c" and noise.nan_sign < 0 and noise.rounding:
+        found = _unlike_overflow(found, value, instruction, operands)
     return found
+
+
+def _unlike_overflow(found: Any, value: Any, instruction: Instruction, operands: Sequence[Any]) -> Any:
+    """`found`, another number where products or sums of finite operands overflowed: a product does not as a part of a
+    fused multiply-add, and in another order a sum may be no number, or may be one where it was none."""
+    if np.isfinite(value).all() or any(map(is_sequence, operands)):
+        return found
+    most = float(info_of(value.dtype).max)
+    if instruction.opcode == "multiply":
+        overflowed = np.isinf(value) & np.isfinite(operands[0]) & np.isfinite(operands[1])
+        return _where(overflowed, np.copysign(most, value.astype(np.float64)), found).astype(value.dtype)
+    if allowed(instruction) is not SUMMED or not instruction.shape.is_array:
+        return found
+    if value.shape != tuple(instruction.shape.dimensions):
+        return found
+    # of such small operands infinities and NaN are not from overflow
+    result = interpreter.run_instruction(Process(), instruction, [_small(o) for o in operands])
+    from_nan = _where(np.isinf(result), result, most)
+    found = _where(np.isnan(value) & ~np.isnan(result), from_nan, found)
+    return _where(np.isinf(value) & np.isfinite(result), np.nan, found).astype(value.dtype)
+
+
+def _small(array: Any) -> Any:
+    """Numbers replaced by their signs."""
+    array = np.asarray(array)
+    if not is_floating(array.dtype):
+        return array
+    wide = array.astype(np.float64)
+    return _where(np.isfinite(wide), np.sign(wide), wide).astype(array.dtype)
 
 
 def _flushes(instruction: Instruction) -> bool:
