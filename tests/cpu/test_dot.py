@@ -62,7 +62,8 @@ class Compiled:
         shape = self.call.results[0]
         result = np.zeros(shape.dimensions, shape.dtype.numpy)
         result.view(np.uint8 if result.ndim else result.dtype)[...] = 1  # what is not written shows
-        table = np.array([a.ctypes.data for a in (*operands, result)], np.uint64)
+        scratch = np.full(max(1, self.routine.scratch), 0xFF, np.uint8)
+        table = np.array([a.ctypes.data for a in (*operands, result, scratch)], np.uint64)
         for phase in self.routine.phases:
             for chunk in chunks or range(phase.chunks):
                 self.native(phase.function, table, chunk, chunk + 1)
@@ -139,14 +140,32 @@ def test_few_rows_along_the_inner_axis(rows: int, columns: int, target: str) -> 
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("rows", [1, 3, 4])
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 8, 13, 16])
 def test_few_rows_add_rows_of_rhs_to_sums(rows: int, target: str) -> None:
     """Several rows of rhs at a time, and the rest one by one; of the last columns less than a vector, in some chunk."""
-    for dtype in (dt.f32, dt.f64, dt.s32):
-        for inner, columns in ((13, 97), (7, 300), (300, 2101)):
+    for dtype in (dt.f32, dt.f64, dt.s32, dt.c64):
+        for inner, columns in ((40, 97), (300, 2101)):
             done = check_dot(dtype, (rows, inner), (inner, columns), dtype, TARGETS[target](), **PLAIN)
-            assert "axpy_tile" in done.text
+            assert "few_rows" in done.text
     check_dot(dt.f32, (rows, 70), (70, 300), dt.bf16, TARGETS[target](), **PLAIN)
+    check_dot(dt.bf16, (rows, 70), (70, 300), dt.f32, TARGETS[target](), **PLAIN)
+
+
+def test_parts_of_the_inner_axis_are_added_up_in_their_order() -> None:
+    op = dot_of(dt.f32, (2, 3000), (3000, 500), dt.f32, **PLAIN)
+    compiled = Compiled(call_of(op, (dt.f32[2, 3000], dt.f32[3000, 500]), host()))
+    operands = numbers(dt.f32, (2, 3000)), numbers(dt.f32, (3000, 500))
+    sums, added = compiled.routine.phases
+    assert sums.chunks > 1
+    forward = compiled(*operands)
+    scratch, result = np.full(compiled.routine.scratch, 0xFF, np.uint8), np.zeros_like(forward)
+    table = np.array([a.ctypes.data for a in (*operands, result, scratch)], np.uint64)
+    for phase in (sums, added):
+        with ThreadPoolExecutor(2) as pool:
+            chunks = [pool.submit(compiled.native, phase.function, table, c, c + 1) for c in reversed(range(phase.chunks))]
+        for chunk in chunks:
+            chunk.result()
+    assert forward.tobytes() == result.tobytes()
 
 
 def test_what_multiplies_is_not_cold() -> None:

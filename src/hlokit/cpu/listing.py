@@ -101,6 +101,9 @@ class _Program:
             yield from _indented(loops_lines(step.loops))
         elif isinstance(step, RoutineStep):
             yield f"routine {step.routine} {names}: {moved}"
+            if step.prologue is not None:
+                yield f"  for each element of operand {step.prologue.number}:"
+                yield from _indented(_indented(loops_lines(step.prologue.kernel.loops)))
             if step.epilogue is not None:
                 yield "  for each element of its result:"
                 yield from _indented(_indented(loops_lines(step.epilogue.kernel.loops)))

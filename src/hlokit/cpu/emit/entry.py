@@ -13,8 +13,10 @@ from hlokit.cpu import costs
 from hlokit.cpu.emit import KernelWriter
 from hlokit.cpu.emit.scalars import scalar_function
 from hlokit.cpu.jit.frames import OWN, deepest
-from hlokit.cpu.kernels.epilogue import EpilogueWriter, fuse, suits
+from hlokit.cpu.kernels import epilogue, prologue
+from hlokit.cpu.kernels.epilogue import EpilogueWriter, suits
 from hlokit.cpu.kernels.linalg import LAPACK
+from hlokit.cpu.kernels.prologue import PrologueLoader
 from hlokit.cpu.kernels.routine import KERNELS, PACKERS, PHASE, Call, Phase
 from hlokit.cpu.llvm import I32, I64, POINTER, Function, Module, Pointer, Prototype, Value, While
 from hlokit.cpu.loops.canonical import canonical
@@ -189,7 +191,8 @@ class Preparation:
 
     def write_routines(self, block: StepBlock) -> None:
         """Writes the routines of a program's block. One that does not take its case becomes a step of the reference."""
-        fuse(block, self.context)
+        prologue.fuse(block, self.context, self.call)
+        epilogue.fuse(block, self.context)
         hoist(block, self.context, self.call)
         link(block, self.context)
         self.block(block, kernels=False)
@@ -236,20 +239,23 @@ class Preparation:
 
     def routine(self, step: RoutineStep) -> list[Step]:
         """The step, ready to be called, or what takes its place."""
-        instruction, epilogue = step.instructions[0], step.epilogue
+        instruction, after = step.instructions[0], step.epilogue
         more = {"packed": step.packed is not None, "by_batch": step.groups > 0}
         call = replace(self.call(step), **more)
         key: tuple[Any, ...] = (step.routine, call.op, call.operands, call.results, call.backend_config)
         key += (call.packed, call.by_batch, *step.functions.items())
         touched: list[Buffer] = []
-        if epilogue is not None:
-            form, touched = canonical(epilogue.kernel.loops, epilogue.place)
-            key += (form, touched.index(epilogue.routine.writes[0]), epilogue.is_kept)
+        if after is not None:
+            form, touched = canonical(after.kernel.loops, after.place)
+            key += (form, touched.index(after.routine.writes[0]), after.is_kept)
+        if step.prologue is not None:
+            form, read = canonical(step.prologue.kernel.loops)
+            key += (form, step.prologue.number, *map(read.index, step.loaded))
         if key not in self.routines:
             self.routines[key] = self.written_routine(step, call, touched)
         routine = self.routines[key]
-        if routine is None and epilogue is not None:
-            return [*self.routine(epilogue.routine), epilogue.kernel]
+        if routine is None and after is not None:
+            return [*self.routine(after.routine), after.kernel]
         if routine is None:
             reason = f"{step.routine} has no machine code for this case"
             self.context.reasons.add(instruction.name, "not compiled", reason)
@@ -257,10 +263,11 @@ class Preparation:
         if routine.scratch:
             step.scratch = self.context.buffer(f"{instruction.name}.scratch", dtypes.u8[routine.scratch])
         table = [*step.table, *step.writes, *([step.scratch] if step.scratch is not None else ())]
-        if epilogue is not None:
+        if after is not None or step.prologue is not None:
             nothing = step.writes[0]
-            results = epilogue.routine.writes if epilogue.is_kept else (nothing,)
-            table = [*step.table, *results, step.scratch or nothing, *(touched[k] for k in routine.table)]
+            results = step.writes if after is None else after.routine.writes if after.is_kept else (nothing,)
+            table = [*step.table, *results, step.scratch or nothing, *step.loaded]
+            table += [touched[k] for k in routine.table]
         self.found[step] = Prepared(routine.phases, tuple(table), routine.groups)
         return [step]
 
@@ -290,6 +297,7 @@ class Preparation:
             self.target,
             computations=dict(step.functions) if isinstance(step, RoutineStep) else {},
             strict=self.context.strict,
+            loader=self.loader(step),
             backend_config=instruction.extra.backend_config if instruction.extra is not None else "",
         )
 
@@ -311,6 +319,12 @@ class Preparation:
             self.module.functions.setdefault(names[name], definition.renamed(names[name], names))
         return tuple((names[p.function], p.chunks) for p in phases)
 
+    def loader(self, step: RoutineStep | PackStep) -> PrologueLoader | None:
+        """The operand's elements that a prologue gives to the routine."""
+        if not isinstance(step, RoutineStep) or step.prologue is None:
+            return None
+        return PrologueLoader(step.prologue, step.count + 2, self.target)
+
     def epilogue(self, step: RoutineStep) -> EpilogueWriter | None:
         """The writer that the routine hands elements to; None without an epilogue, or if that lies otherwise."""
         if step.epilogue is None:
@@ -318,7 +332,7 @@ class Preparation:
         sizes = step.instructions[0].shape.dimensions
         if not suits(step.epilogue, sizes):
             return None
-        return EpilogueWriter(step.epilogue, sizes, len(step.epilogue.routine.reads) + 2, self.target)
+        return EpilogueWriter(step.epilogue, sizes, step.count + 2 + len(step.loaded), self.target)
 
 
 def _shared_names(module: Module) -> dict[str, str]:

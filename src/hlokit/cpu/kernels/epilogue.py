@@ -64,7 +64,7 @@ class _Fusing:
             if (
                 not isinstance(kernel, KernelStep)
                 or made.keys().isdisjoint(kernel.reads)
-                or not _is_elementwise(kernel)
+                or not is_elementwise(kernel)
             ):
                 continue
             routines = [made[buffer] for buffer in kernel.reads if buffer in made]
@@ -148,6 +148,7 @@ def _fused(routine: RoutineStep, kernel: KernelStep, place: Affine, *, is_kept: 
         writes,
         routine.routine,
         routine.functions,
+        prologue=routine.prologue,
         epilogue=Epilogue(routine, kernel, place, is_kept),
     )
 
@@ -155,19 +156,21 @@ def _fused(routine: RoutineStep, kernel: KernelStep, place: Affine, *, is_kept: 
 # -- which kernels
 
 
-def _is_elementwise(kernel: KernelStep) -> bool:
+def is_elementwise(kernel: KernelStep) -> bool:
+    """Whether a routine can make the kernel's elements one by one: none is a fold, and none depends on others."""
     loops = kernel.loops
     if kernel.source is not None or loops.serial or loops.parted is not None or not loops.order:
         return False
     if any(store.guards or store.buffer in kernel.reads for store in loops.stores):
         return False
-    nodes = _nodes(loops)
+    nodes = nodes_of(loops)
     if any(node.dtype is dtypes.f8e8m0fnu for node in nodes):  # 2^-127 is a denormal of f32: denormals.py
         return False
     return len(nodes) <= _MOST_NODES and not any(node.op in ("fold", "current") for node in nodes)
 
 
-def _nodes(loops: Loops) -> list[Node]:
+def nodes_of(loops: Loops) -> list[Node]:
+    """All that the stores need."""
     places = [key.node for s in loops.stores for key, _ in s.place.terms if isinstance(key, RuntimeInt)]
     return reachable([*(store.node for store in loops.stores), *places])
 
@@ -177,12 +180,12 @@ def _place(loops: Loops, result: Buffer, step: int) -> Affine | None:
 
     Elements have `step` parts.
     """
-    nodes = _nodes(loops)
+    nodes = nodes_of(loops)
     loads = {affine_of(node) for node in nodes if node.op == "load" and node.data[0] is result}
     first = min((a for a in loads if a is not None), key=lambda a: a.constant)
     if loads != {first + k for k in range(step)} or first.constant:
         return None
-    axes = _by_rows(loops.order, first, step)
+    axes = by_rows(loops.order, first, step)
     if axes is None or prod(axis.extent for axis in axes) * step != result.size:
         return None
     lane = axes[-1]
@@ -199,7 +202,7 @@ def _place(loops: Loops, result: Buffer, step: int) -> Affine | None:
     return first
 
 
-def _by_rows(order: Sequence[LoopAxis], place: Affine, step: int) -> list[LoopAxis] | None:
+def by_rows(order: Sequence[LoopAxis], place: Affine, step: int) -> list[LoopAxis] | None:
     """The axes, outermost first, that count the place by `step`; None where they do not count it each once."""
     axes = sorted((axis for axis in order if axis.extent > 1), key=lambda axis: -place.coefficient(axis))
     if len(axes) != len(place.terms) or not axes:
@@ -228,7 +231,7 @@ def suits(epilogue: Epilogue, sizes: Sequence[int]) -> bool:
 
 def _axes(epilogue: Epilogue) -> list[LoopAxis]:
     step = 2 if epilogue.is_complex else 1
-    axes = _by_rows(epilogue.kernel.loops.order, epilogue.place, step)
+    axes = by_rows(epilogue.kernel.loops.order, epilogue.place, step)
     assert axes is not None
     return axes
 
@@ -265,7 +268,7 @@ class EpilogueWriter:
         self.epilogue, self.sizes, self.first, self.target = epilogue, tuple(sizes), first, target
         loops = epilogue.kernel.loops
         self.axes = _axes(epilogue)
-        nodes = _nodes(loops)
+        nodes = nodes_of(loops)
         result = epilogue.routine.writes[0]
         step = 2 if epilogue.is_complex else 1
         # what a guard lets through or not is there in any case

@@ -22,6 +22,28 @@ Store: TypeAlias = Callable[[Function, Sequence[Index], Sequence[Value], "Value 
 `mask` says which lanes exist. The function's first parameter is the table, %table."""
 
 
+class Loader(Protocol):
+    """The elements of an operand that a fused prologue makes as they are read.
+
+    number   the operand's
+    nbytes   of the memory that they are made of
+    run      so many elements from each multiple of that number on are a row of the prologue: vectors must lie in one
+    """
+
+    number: int
+    nbytes: int
+    run: int
+
+    def read(self, fn: Function, row: Index, column: Index, lanes: int, length: int, mask: Value | None) -> Value:
+        """`lanes` elements from number row + column on, as memory would have them. `row` is a multiple of `length`,
+        and `column` less. The function's first parameter, or one of that name, is the table, %table."""
+        ...
+
+    def prefetch(self, fn: Function, row: Index, column: Index, length: int) -> None:
+        """Asks for the lines some way behind those that `read` would read."""
+        ...
+
+
 @dataclass(frozen=True)
 class Call:
     """One kernel-form instruction to be compiled.
@@ -30,6 +52,7 @@ class Call:
     functions           LLVM functions of the called computations by role, always inlined: they take scalars in register
                         types (a complex number as two), return one, or a literal struct for tuples and complex numbers
     store               the epilogue that is fused to it; None: elements are written to the result
+    loader              the prologue that is fused to it; None: all operands are in memory
     strict              the reference's order of operations, bit for bit; a routine that cannot do so returns None
     computations        the called computations themselves by role, where a routine may know a faster way for some
     backend_config      the instruction's, for custom-calls
@@ -43,6 +66,7 @@ class Call:
     target: Target
     functions: dict[str, str] = field(default_factory=dict[str, str])
     store: Store | None = None
+    loader: Loader | None = None
     strict: bool = False
     computations: dict[str, Computation] = field(default_factory=dict[str, "Computation"])
     backend_config: str = ""
@@ -145,6 +169,9 @@ class Packing:
 
 PACKERS: dict[str, Callable[[Call, Module], Packing | None]] = {}
 """By the routine's name. None: the product reads its operands as they are, or has none to pack whole."""
+
+LOADERS: dict[str, Callable[[Call], bool]] = {}
+"""By the routine's name: whether it reads the operand of the call's loader by that, each element once."""
 
 _MODULES = {
     "cholesky": "hlokit.cpu.kernels.linalg.cholesky",

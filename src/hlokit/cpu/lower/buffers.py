@@ -332,7 +332,7 @@ class _Sharing:
         if loops is not None and not is_in_place(loops, read, written):
             return False
         # a routine reads its operands all the while
-        return not (isinstance(step, RoutineStep) and any(homes[buffer] is source for buffer in step.table))
+        return not (isinstance(step, RoutineStep) and any(homes[b] is source for b in (*step.table, *step.loaded)))
 
 
 def _is_branch_result(step: Step) -> bool:

@@ -32,10 +32,11 @@ def _packs(loop: WhileStep, context: Context, call: MakeCall) -> list[PackStep]:
     changed |= {buffer for step in (*loop.condition.steps, *loop.body.steps) for buffer in step.writes}
     packs: list[PackStep] = []
     for step in loop.body.steps:
-        packer = PACKERS.get(step.routine) if isinstance(step, RoutineStep) and step.packed is None else None
+        if not isinstance(step, RoutineStep) or step.packed is not None or step.prologue is not None:
+            continue
+        packer = PACKERS.get(step.routine)
         if packer is None:
             continue
-        assert isinstance(step, RoutineStep)
         packing = packer(call(step), Module())
         if packing is None or step.table[packing.operand] in changed:
             continue

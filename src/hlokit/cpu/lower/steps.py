@@ -45,7 +45,8 @@ class KernelStep(Step):
 
 @dataclass(eq=False)
 class RoutineStep(Step):
-    """A routine of the kernel form; its table is reads, writes, scratch; with an epilogue, see there.
+    """A routine of the kernel form; its table is reads, writes, scratch. With an epilogue or a prologue it is what the
+    routine reads, its result and scratch (of these what there is not is left empty), then what their loops touch.
 
     packed   an operand's number, and the buffer in which it is laid out by a PackStep
     groups   so many batch indices of a product must be chunks of their own, or several for each; 0: any chunks
@@ -55,6 +56,7 @@ class RoutineStep(Step):
     functions: Mapping[str, Computation] = field(default_factory=dict[str, Computation])
     scratch: Buffer | None = None
     epilogue: Epilogue | None = None
+    prologue: Prologue | None = None
     packed: tuple[int, Buffer] | None = None
     groups: int = 0
 
@@ -65,6 +67,11 @@ class RoutineStep(Step):
         if self.packed is not None:
             operands[self.packed[0]] = self.packed[1]
         return tuple(operands[: self.count])
+
+    @property
+    def loaded(self) -> tuple[Buffer, ...]:
+        """The buffers that its prologue reads."""
+        return () if self.prologue is None else self.prologue.kernel.reads
 
     @property
     def count(self) -> int:
@@ -81,8 +88,7 @@ class PackStep(Step):
 
 @dataclass(frozen=True, eq=False)
 class Epilogue:
-    """Loops that a routine does element by element, as it makes them. The table is what the routine reads, its result,
-    scratch (of these what there is not is left empty), then what the loops touch.
+    """Loops that a routine does element by element, as it makes them.
 
     routine, kernel   the steps that the fused one is made of
     place             where the loops read the result: of a complex number its real part
@@ -97,6 +103,17 @@ class Epilogue:
     @property
     def is_complex(self) -> bool:
         return self.routine.instructions[0].shape.dtype.is_complex
+
+
+@dataclass(frozen=True, eq=False)
+class Prologue:
+    """Loops that make an operand of a routine, done by the routine for each element that it reads.
+
+    number   the operand's; in the step's reads and table the first buffer that the loops read is in its place
+    """
+
+    kernel: KernelStep
+    number: int
 
 
 @dataclass(eq=False)

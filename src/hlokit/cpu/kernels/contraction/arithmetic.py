@@ -209,9 +209,14 @@ def amx_factors(operand: DType, result: DType, steps: int, target: Target) -> Am
     return _AMX_FLOATS.get(operand) if is_float and target.has("amx-bf16") else None
 
 
+def has_32_registers(target: Target) -> bool:
+    """Whether the machine has 32 vector registers, else 16."""
+    return target.vector_bytes == 64 or target.arch == "aarch64"
+
+
 def register_tile(arithmetic: Arithmetic, target: Target) -> tuple[int, int]:
     """Rows and vectors of columns of the largest tile that the registers hold."""
-    has_32 = target.vector_bytes == 64 or target.arch == "aarch64"
+    has_32 = has_32_registers(target)
     if arithmetic.is_complex:
         return (6, 2) if has_32 else (2, 2)
     if arithmetic.name == "int" or not arithmetic.is_fused:

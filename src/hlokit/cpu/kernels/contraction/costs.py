@@ -61,12 +61,22 @@ SETS_BYTES = 2048
 
 STREAMS = 8
 """Rows that are read at once: memory serves so many twice as fast as one, and more no faster."""
-LEAST_PIECE, MOST_PIECE = 384, 2048
-"""Columns of a chunk that reads pieces of rows: memory serves long ones faster; sums are to stay in L1."""
+LONG_RUN = 1 << 15
+"""Bytes of a row that are read from end to end: shorter runs are served slower, by 20 % at a quarter."""
 SHORT_ROW_BYTES = 512
 """Bytes of a row that the machine's own prefetching does not see as a row."""
 FEW_ROWS = 4
-"""Rows of a product that reads its other operand once, as it is."""
+"""Rows of a product that reads its other operand once, as it is: memory holds it up, not arithmetic."""
+STREAMED_ROWS, MOST_STREAMED_ROWS = 8, 16
+"""Rows whose sums lie in registers at once where the other operand is read once by rows, and rows of such a product."""
+LEAST_STREAMED = 32
+"""Steps of the inner axis of such a product."""
+STREAMED_SUMS = 1 << 18
+"""Bytes of sums that wait in the second-level cache while it reads."""
+STREAMED_STEP = 1 << 14
+"""Bytes of rows that lie together, in the first-level cache."""
+SPLIT_STEPS = 16
+"""Steps of the inner axis for each row of sums that a thread makes of its own: they cost less than an eighth then."""
 LOW_ROWS = 16
 """Rows or columns of a product that, as a rule, is made without packing."""
 PACKING_SHARE = 1 / 40

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.amx import ROW_BYTES
 from hlokit.cpu.kernels.contraction.arithmetic import AmxFactors, Arithmetic, amx_factors, arithmetic
 from hlokit.cpu.kernels.contraction.elements import read
@@ -11,8 +12,9 @@ from hlokit.cpu.kernels.contraction.gemm import Product, ProductPlan
 from hlokit.cpu.kernels.contraction.gemm_plan import blocking, sides_of
 from hlokit.cpu.kernels.contraction.packing import Operand, ProductSide
 from hlokit.cpu.kernels.contraction.parts import plan_parts
-from hlokit.cpu.kernels.contraction.row_dots import plan_row_dots
+from hlokit.cpu.kernels.contraction.row_dots import RowDots, plan_row_dots
 from hlokit.cpu.kernels.contraction.space import Axis, Space, product_space, row_major_strides, unravelled
+from hlokit.cpu.kernels.contraction.streamed import StreamedProduct, plan_streamed
 from hlokit.cpu.kernels.routine import Call, Packing
 from hlokit.cpu.llvm import Index, Module, Pointer, Value
 from hlokit.forms.contraction import Contraction
@@ -30,7 +32,29 @@ def plan_dot(call: Call, form: Contraction) -> ProductPlan:
     plan = (factors and plan_parts(call, index, factors)) or plan_row_dots(call, index, single)
     if plan is not None:
         return plan
-    return _plan_blocks(call, index, arithmetic(left, result, call.target, is_grouped=left is right), Product)
+    how = arithmetic(left, result, call.target, is_grouped=left is right)
+    most = costs.MOST_STREAMED_ROWS if how.group == 1 else costs.FEW_ROWS
+    return plan_streamed(call, index, single, most_rows=most) or _plan_blocks(call, index, how, Product)
+
+
+def reads_loaded(call: Call, form: Contraction) -> bool:
+    """Whether a plain product reads its loaded operand as a loader has it: as rhs, each element once."""
+    plan, loader = plan_dot(call, form), call.loader
+    assert loader is not None
+    _, rhs = plan.sides
+    if rhs.number != loader.number or not _reads_once(plan):
+        return False
+    axes = [axis for axis in (rhs.free, rhs.inner) if axis.stride("rhs") == 1]
+    lanes = plan.blocking.lanes * plan.arithmetic.group
+    return loader.run % lanes == 0 or all(loader.run % axis.size == 0 for axis in axes)
+
+
+def _reads_once(plan: ProductPlan) -> bool:
+    """Whether all of rhs is read by Operand.read, each element once."""
+    p = plan.blocking
+    if plan.product is Product:
+        return not plan.arithmetic.is_matrix and not p.keeps_rhs and p.block[1] >= plan.space.rows.size
+    return plan.product in (StreamedProduct, RowDots)
 
 
 def _lies_in_rows(factors: AmxFactors, index: Space) -> bool:

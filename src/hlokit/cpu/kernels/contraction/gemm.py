@@ -16,6 +16,7 @@ from hlokit.cpu.kernels.contraction.denormals import PhaseFunction, may_flush
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
 from hlokit.cpu.kernels.contraction.gemm_plan import Blocking, sides_of
 from hlokit.cpu.kernels.contraction.packing import (
+    LoadedOperand,
     Operand,
     Panels,
     ProductSide,
@@ -26,7 +27,7 @@ from hlokit.cpu.kernels.contraction.packing import (
 )
 from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.contraction.space import Axis, Space
-from hlokit.cpu.kernels.contraction.tile import AxpyTile, Tile
+from hlokit.cpu.kernels.contraction.tile import Tile
 from hlokit.cpu.kernels.routine import Call, Packing, Phase, Routine, up
 from hlokit.cpu.llvm import I1, I8, Function, Index, Module, Pointer, Value
 
@@ -108,6 +109,10 @@ class Product:
 
     def operand(self, side: ProductSide) -> Operand:
         """The reader of a side."""
+        if side.is_loaded:
+            loader, size = self.call.loader, self.call.operands[side.number].dimensions[-1]
+            assert loader is not None
+            return LoadedOperand(self.module, self.call.target, self.fn.pointer("table"), side, loader, size)
         return Operand(self.module, self.call.target, self.pointer(side.number), side)
 
     def pointer(self, number: int) -> Pointer:
@@ -315,7 +320,7 @@ class _Block(ProductBlock):
         """One row of tiles, of `size` rows of which `count` exist; `across`: where lhs is packed already."""
         product, fn, p = self.product, self.product.fn, self.product.blocking
         lhs, row_step, unit_step = self._left(row, size, count, run, across)
-        kind = AmxTile if p.arithmetic.is_matrix else AxpyTile if p.streams else Tile
+        kind = AmxTile if p.arithmetic.is_matrix else Tile
         tile = kind(p.arithmetic, p.lanes, size, p.vectors, row_step, unit_step, p.width, not p.keeps_rhs)
         work = _Row(self, row, count, lhs, run, first, last)
         whole, edge = self._cut(self.columns, p.width, product.space.columns)

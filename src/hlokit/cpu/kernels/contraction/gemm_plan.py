@@ -22,7 +22,6 @@ class Blocking:
     depth                     steps of the inner axis at a time
     block                     (batch, rows, columns) of a chunk
     keeps_lhs, keeps_rhs      the operand is read where it is; keeps_out: sums are made in the result
-    streams                   rhs is read once, by rows
     """
 
     arithmetic: Arithmetic
@@ -34,7 +33,6 @@ class Blocking:
     keeps_lhs: bool
     keeps_rhs: bool
     keeps_out: bool
-    streams: bool = False
 
     @property
     def width(self) -> int:
@@ -49,7 +47,9 @@ def sides_of(
     left, right = (1, 0) if space.swapped else (0, 1)
 
     def side(number: int, role: str, free: Axis) -> ProductSide:
-        return ProductSide(number, call.operands[number].dtype, role, free, space.inner, arithmetic, is_scaled)
+        is_loaded = call.loader is not None and call.loader.number == number
+        dtype = call.operands[number].dtype
+        return ProductSide(number, dtype, role, free, space.inner, arithmetic, is_scaled, is_loaded)
 
     return side(left, "lhs", space.rows), side(right, "rhs", space.columns)
 
@@ -68,19 +68,13 @@ def blocking(
     is_matrix = arithmetic.is_matrix
     most_rows, most_vectors = (MOST_ROWS, MOST_VECTORS) if is_matrix else register_tile(arithmetic, call.target)
     m, n, k = space.rows.size, space.columns.size, space.inner.size
-    streams = not is_ragged and _streams(m, rhs)
     vectors = min(most_vectors, -(-n // lanes))
     blocks = max(1, -(-k * arithmetic.packed.bytes * arithmetic.parts // costs.PANEL_COLUMN_BYTES))
     depth = up(-(-k // blocks), 64)
-    keeps_out = not is_ragged and _keeps_out(call, space, arithmetic)
+    keeps_out = not is_ragged and may_keep_out(call, space, arithmetic)
     has_sums = depth < k and not keeps_out
     tallest = costs.SUMS_BYTES // (costs.MOST_COLUMNS * arithmetic.total_bytes) if has_sums else costs.MOST_ROWS
-    is_wide = streams and n > most_vectors * lanes
-    if is_wide:
-        batch, block_rows, columns = _streamed(space, lanes, rhs)
-        vectors = columns // lanes
-    else:
-        batch, block_rows, columns = _chunk(space, vectors * lanes, arithmetic, depth, tallest)
+    batch, block_rows, columns = _chunk(space, vectors * lanes, arithmetic, depth, tallest)
     batch = 1 if call.by_batch else batch
     even = -(-block_rows // -(-block_rows // most_rows))
     rows = min(m, most_rows) if is_ragged or is_matrix else even
@@ -92,20 +86,9 @@ def blocking(
         depth,
         (batch, up(block_rows, rows), columns),
         keeps_lhs=not is_ragged and _keeps_lhs(lhs, rows),
-        keeps_rhs=streams or _keeps_rhs(rhs, m, n, k, rows),
+        keeps_rhs=(not is_ragged and _is_read_once(m, rhs)) or _keeps_rhs(rhs, m, n, k, rows),
         keeps_out=keeps_out,
-        streams=is_wide,
     )
-
-
-def _streamed(space: Space, lanes: int, rhs: ProductSide) -> tuple[int, int, int]:
-    """(batch, rows, columns) of a chunk of a product that reads rhs as it is: pieces of rows that are long enough."""
-    g, n = space.batch.size, space.columns.size
-    wanted = min(costs.CHUNKS, max(1, g * n * space.inner.size * rhs.element_bytes // costs.STREAMED_BYTES))
-    most = costs.MOST_PIECE // space.rows.size
-    least = min(most, max(costs.LEAST_PIECE, n // 4))
-    across = max(1, -(-n // most), min(-(-wanted // g), n // least))
-    return -(-g // wanted), space.rows.size, up(-(-n // across), lanes)
 
 
 def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int, tallest: int) -> tuple[int, int, int]:
@@ -146,8 +129,8 @@ def _cut(m: int, n: int, width: int, most: int, each: int, tallest: int) -> tupl
     return best[1], best[2]
 
 
-def _streams(m: int, rhs: ProductSide) -> bool:
-    """Few rows: rhs is read once, in wide rows as they lie in memory."""
+def _is_read_once(m: int, rhs: ProductSide) -> bool:
+    """Few rows: rhs is read once, in rows as they lie in memory."""
     has_rows = rhs.free.stride("rhs") == 1 and rhs.inner.stride("rhs") is not None
     is_plain = rhs.is_factor() and rhs.arithmetic.group == 1 and not rhs.arithmetic.is_complex
     return m <= costs.FEW_ROWS and has_rows and is_plain
@@ -175,7 +158,8 @@ def _keeps_rhs(rhs: ProductSide, m: int, n: int, k: int, rows: int) -> bool:
     return k * step * rhs.element_bytes <= 1 << 15
 
 
-def _keeps_out(call: Call, space: Space, arithmetic: Arithmetic) -> bool:
+def may_keep_out(call: Call, space: Space, arithmetic: Arithmetic) -> bool:
+    """Whether sums can be made in the result itself."""
     dtype = call.results[0].dtype
     if call.store is not None or arithmetic.is_complex or dtype.bits < 8 or dtype.kind == "pred":
         return False

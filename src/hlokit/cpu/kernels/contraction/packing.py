@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
-from hlokit.cpu.kernels.contraction.elements import element_bytes, read
+from hlokit.cpu.kernels.contraction.elements import element_bytes, memory_of, read, widened
 from hlokit.cpu.kernels.contraction.space import Axis
+from hlokit.cpu.kernels.routine import Loader
 from hlokit.cpu.llvm import I8, I32, I64, Function, Index, Module, Pointer, Value, joined, memory_type
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
 
+_AHEAD = 256
+"""Bytes."""
 _ANY_LANES = 1 << 62
 """Asks an axis whether it is contiguous from any index on."""
 
@@ -28,11 +31,13 @@ class ProductSide:
     inner: Axis
     arithmetic: Arithmetic
     is_scaled: bool = False
+    is_loaded: bool = False
 
     def is_factor(self) -> bool:
         """Whether memory holds the factors as they are."""
         same = memory_type(self.dtype.real) == self.arithmetic.packed.scalar and self.dtype.bits >= 8
-        same = same and self.dtype.is_complex == self.arithmetic.is_complex and not self.is_scaled
+        same = same and self.dtype.is_complex == self.arithmetic.is_complex
+        same = same and not self.is_scaled and not self.is_loaded
         return same and self.arithmetic.name != "i8"
 
     @property
@@ -42,7 +47,7 @@ class ProductSide:
 
 @dataclass
 class Operand:
-    """Reads one side of a product: what a fused prologue would replace. `base` is the address of its elements."""
+    """Reads one side of a product. `base` is the address of its elements."""
 
     module: Module
     target: Target
@@ -66,6 +71,20 @@ class Operand:
             return [parts[0] ^ -128]  # as bytes without sign: 128 more, which the tile takes off again
         return parts
 
+    def read_row(self, row: Index, column: Index, lanes: int, mask: Value | None = None) -> list[Value]:
+        """The elements of a row of rhs, which begins at a place, from a column on."""
+        return self.read(row + column, lanes, mask)
+
+    def prefetch(self, row: Index, column: Index, lanes: int) -> None:
+        """Asks for the lines some way behind what `read_row` reads of so many columns."""
+        first = self.base.to(I8.array(self.side.element_bytes))[row + column] + _AHEAD
+        for line in range(0, lanes * self.side.element_bytes, 64):
+            (first + line).prefetch()
+
+    def moved(self, addresses: Mapping[str, Pointer]) -> Operand:
+        """The reader of another function, in which the arrays that it reads have these addresses."""
+        return replace(self, **dict(addresses))
+
     def inner_offset(self, run: Run, step: Index) -> Index:
         """The offset of a step of the run, in elements."""
         return self.side.inner.offset(self.side.role, run.begin + step)
@@ -78,6 +97,40 @@ class Operand:
     def addresses(self) -> dict[str, Pointer]:
         """The arrays that it reads, by field."""
         return {"base": self.base}
+
+
+@dataclass
+class LoadedOperand(Operand):
+    """A side that a fused prologue makes. `base` is the table's address."""
+
+    loader: Loader
+    length: int
+
+    @property
+    def addresses(self) -> dict[str, Pointer]:
+        return {"table": self.base}
+
+    def moved(self, addresses: Mapping[str, Pointer]) -> Operand:
+        return replace(self, base=addresses["table"])
+
+    def read(self, place: Index, lanes: int, mask: Value | None = None) -> list[Value]:
+        column = place % self.length
+        return self.read_row(place - column, column, lanes, mask)
+
+    def read_row(self, row: Index, column: Index, lanes: int, mask: Value | None = None) -> list[Value]:
+        a, memory = self.side.arithmetic, memory_of(self.side.dtype)
+        value = self.loader.read(self.fn, row, column, lanes, self.length, mask)
+        if value.scalar != memory.scalar:
+            value = value.bitcast(memory.of(lanes))
+        return [value if a.name == "bf16" else widened(value, self.side.dtype, a.packed)]
+
+    def prefetch(self, row: Index, column: Index, lanes: int) -> None:
+        self.loader.prefetch(self.fn, row, column, self.length)
+
+    def goes_by_vectors(self, axis: Axis, lanes: int, *, from_any: bool) -> bool:
+        if not super().goes_by_vectors(axis, lanes, from_any=from_any):
+            return False
+        return self.loader.run % lanes == 0 or self.loader.run % axis.steps(self.side.role)[-1][0] == 0
 
 
 @dataclass(frozen=True)
@@ -280,7 +333,7 @@ def _block_function(operand: Operand, width: int, lanes: int) -> str:
     fn = Function("", parameters, attributes="noinline nounwind", target=operand.target)
     target, places, *bases = (fn.pointer(name) for name in pointers)
     inner, count = fn.index_argument("inner"), fn.index_argument("count")
-    rows = replace(operand, **dict(zip(operand.addresses, bases, strict=True)))
+    rows = operand.moved(dict(zip(operand.addresses, bases, strict=True)))
 
     def piece(row: int, step: Index, mask: Value | None) -> list[Value]:
         place = fn.index(places.to(I64)[row].load())

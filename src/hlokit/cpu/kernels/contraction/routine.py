@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from hlokit.cpu.kernels.contraction import dot
 from hlokit.cpu.kernels.contraction.convolution import plan_convolution
 from hlokit.cpu.kernels.contraction.dot import dot_packing, plan_dot, plan_scaled_dot
 from hlokit.cpu.kernels.contraction.ragged_dot import plan_ragged_dot
-from hlokit.cpu.kernels.routine import KERNELS, PACKERS, Call, EmptyPlan, Packing, PlannedKernel, RoutinePlan
+from hlokit.cpu.kernels.routine import KERNELS, LOADERS, PACKERS, Call, EmptyPlan, Packing, PlannedKernel, RoutinePlan
 from hlokit.cpu.llvm import Module
 from hlokit.ops.contraction import compute_type
 
@@ -36,6 +37,15 @@ def packing(call: Call, module: Module) -> Packing | None:
     return dot_packing(call, module, call.op.contraction(call.operands))
 
 
+def reads_loaded(call: Call) -> bool:
+    """Whether the contraction is a plain product that reads the operand of the call's loader as that gives it."""
+    if _is_refused(call) or math.prod(call.results[0].dimensions) == 0:
+        return False
+    form = call.op.contraction(call.operands)
+    is_plain = form.windows is None and form.groups is None and not form.is_scaled
+    return is_plain and dot.reads_loaded(call, form)
+
+
 def _is_refused(call: Call) -> bool:
     """Dynamic dimensions have no code; strict asks for the reference's order, which only integers do not have."""
     shapes = (*call.operands, *call.results)
@@ -47,3 +57,4 @@ def _is_refused(call: Call) -> bool:
 for _opcode in ("dot", "convolution", "ragged-dot", "scaled-dot"):
     KERNELS[_opcode] = contraction
 PACKERS["dot"] = packing
+LOADERS["dot"] = reads_loaded
