@@ -189,6 +189,47 @@ FINDINGS = (
         "popcnt_of_s4", "popcnt of a negative s4 counts bits beyond its width", "POPCNT-1", _unary("s4", 2, "popcnt"),
         [[7, -8]],
     ),
+    Finding(
+        "quotient_of_constants_by_zero", "a quotient of integer constants by zero ends the process", "DIV-3",
+        "c = s32[] constant(1)\nd = s32[] constant(0)\nROOT r = s32[] divide(c, d)",
+    ),
+    Finding(
+        "loop_with_a_step_beyond_its_bound", "a loop that steps over its bound in its first iteration does not run", "WHILE-2",
+        "z = s32[] constant(0)\nx = f32[1] parameter(0)\nt = (s32[], f32[1]) tuple(z, x)\n"
+        "ROOT w = (s32[], f32[1]) while(t), condition=c, body=b", [[3]],
+        "b { t = (s32[], f32[1]) parameter(0) i = s32[] get-tuple-element(t), index=0 two = s32[] constant(2) "
+        "n = s32[] add(i, two) v = f32[1] get-tuple-element(t), index=1 w = f32[1] add(v, v) "
+        "ROOT r = (s32[], f32[1]) tuple(n, w) }\n"
+        "c { t = (s32[], f32[1]) parameter(0) i = s32[] get-tuple-element(t), index=0 one = s32[] constant(1) "
+        "ROOT r = pred[] compare(i, one), direction=LT }\n",
+    ),
+    Finding(
+        "scatter_of_the_same_operand_twice", "scatter of one operand twice and of another gives one for the other",
+        "SCATTER-16",
+        "x = s32[1] parameter(0)\ny = u32[1] constant({7})\ni = s32[2,1] parameter(1)\nu = s32[2] parameter(2)\n"
+        f"v = u32[2] parameter(3)\nROOT r = (s32[1], s32[1], u32[1]) scatter(x, x, y, i, u, u, v), {_PLACES}, to_apply=f",
+        [[-2], [[0], [0]], [4, 1], [5, 5]],
+        "f { a = s32[] parameter(0) b = s32[] parameter(1) c = u32[] parameter(2) d = s32[] parameter(3) "
+        "e = s32[] parameter(4) g = u32[] parameter(5) ROOT r = (s32[], s32[], u32[]) tuple(a, b, c) }\n",
+    ),
+    Finding(
+        "convolution_of_integer_constants", "a convolution of integer constants saturates when it is folded", "CONV-29",
+        "x = s32[1,2] constant({{-2,-2147483648}})\ny = s32[2,1] constant({{1},{1}})\n"
+        "ROOT r = s32[1,1] convolution(x, y), dim_labels=bf_io->bf",
+    ),
+    Finding(
+        "maximum_of_a_clamp", "the maximum of a clamp and its lower bound is taken for the clamp", "CLAMP-2 CLAMP-6",
+        "x = s8[1] parameter(0)\ny = s8[1] parameter(1)\nz = s8[1] parameter(2)\nc = s8[1] clamp(x, y, z)\n"
+        "ROOT r = s8[1] maximum(x, c)", [[6], [2], [0]],
+    ),
+    Finding(
+        "reduce_with_an_unused_result", "a reduce of two types fails if its second result is not used", "REDUCE-3 REDUCE-8",
+        "x = f32[1] parameter(0)\ny = c64[1] constant({(5,2)})\nz = f32[] parameter(1)\nw = c64[] parameter(2)\n"
+        "q = (f32[], c64[]) reduce(x, y, z, w), dimensions={0}, to_apply=f\n"
+        "ROOT r = f32[] get-tuple-element(q), index=0", [[3], 2, 1j],
+        "f { a = f32[] parameter(0) b = c64[] parameter(1) c = f32[] parameter(2) d = c64[] parameter(3) "
+        "e = f32[] convert(d) ROOT r = (f32[], c64[]) tuple(e, b) }\n",
+    ),
 )  # fmt: skip
 
 

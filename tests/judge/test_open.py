@@ -32,6 +32,8 @@ CASES: list[Row] = [
     # label, computations, parameters, root, arguments, a value that the rule allows, one that none does
     ("REDUCE-9", SECOND, ["s32[4]", "s32[]"], "s32[] reduce(p0, p1), dimensions={0}, to_apply=f", [[1, 2, 3, 4], 9], 9, None),
     ("REDUCE-9", FIRST, ["s32[1]", "s32[]"], "s32[] reduce(p0, p1), dimensions={0}, to_apply=f", [[1], 9], 1, None),
+    ("REDUCE-9", ADD, ["s32[1,2]", "s32[]"], "s32[2] reduce(p0, p1), dimensions={0}, to_apply=f", [[[1, 2]], 5], [1, 2], None),
+    ("RWIN-9", ADD, ["s32[]", "s32[]"], "s32[] reduce-window(p0, p1), to_apply=f", [1, 5], 1, 2),
     ("REDUCE-9", ADD, ["s32[4]", "s32[]"], "s32[] reduce(p0, p1), dimensions={0}, to_apply=f", [[1, 2, 3, 4], 5], 20, None),
     ("", ADD, ["s32[4]", "s32[]"], "s32[] reduce(p0, p1), dimensions={0}, to_apply=f", [[1, 2, 3, 4], 0], None, 11),
     ("REDUCE-11", ADD, ["s32[2]", "s32[]"], "s32[2] reduce(p0, p1), dimensions={}, to_apply=f", [[1, 2], 5], [1, 2], [1, 1]),

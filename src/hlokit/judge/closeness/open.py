@@ -28,7 +28,7 @@ from hlokit.ops.reduction import Reduce, as_declared, cut_to_least, in_reducer_t
 from hlokit.ops.scatter import Scatter, combine
 from hlokit.ops.sorting import Sort
 from hlokit.ops.windows import ReduceWindow, SelectAndScatter, picked, placements, scatter_in_rounds
-from hlokit.types.window import Window, dilated
+from hlokit.types.window import Window, WindowDimension, dilated
 
 if TYPE_CHECKING:
     from hlokit.hlo.values import Function
@@ -112,7 +112,7 @@ def _anything(like: Any, source: np.random.Generator) -> Any:
 
 @_rule("REDUCE-9", "reduce")
 def _reduced_in_any_order(site: Site) -> Any:
-    """Any grouping and order of the elements, init among them once or twice."""
+    """Any grouping and order of the elements, init among them up to twice."""
     op = site.instruction.op
     assert isinstance(op, Reduce)
     if not op.dimensions:
@@ -124,7 +124,7 @@ def _reduced_in_any_order(site: Site) -> Any:
     kept = [d for d in range(arrays[0].ndim) if d not in op.dimensions]
     shape = tuple(arrays[0].shape[d] for d in kept)
     rows = [a.transpose(sorted(op.dimensions) + kept).reshape(-1, *shape) for a in arrays]
-    times = int(site.source.integers(1, 3))
+    times = int(site.source.integers(0 if len(rows[0]) else 1, 3))
     rows = [
         np.concatenate([r, np.broadcast_to(i, (times, *shape))]).astype(r.dtype)
         for r, i in zip(rows, inits, strict=True)
@@ -182,6 +182,18 @@ def _with_holes(array: Any, init: Any, window: Window) -> Any:
     ]
     found[tuple(places)] = array
     return found
+
+
+@_rule("RWIN-9", "reduce-window", is_one_other=True)
+def _element_of_its_window(site: Site) -> Any:
+    """The element as it is, where each window is one element."""
+    op = site.instruction.op
+    assert isinstance(op, ReduceWindow)
+    arrays = in_reducer_types(cut_to_least(site.operands[: len(site.operands) // 2]), site.function())
+    values: Any = site.value if is_sequence(site.value) else (site.value,)
+    if arrays[0].shape != values[0].shape or any(d != WindowDimension(1) for d in op.window.dimensions):
+        return None
+    return as_declared(arrays if site.function().result.is_tuple else arrays[0], site.instruction.shape)
 
 
 @_rule("RWIN-11", "reduce-window")
