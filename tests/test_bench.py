@@ -225,6 +225,15 @@ def test_csv_is_what_the_chart_reads(tmp_path: Path) -> None:
     assert "2 programs, geometric mean 1.00, slower than XLA: slow (0.25)" in chart.summary(path)
 
 
+def test_the_published_table_of_workloads_is_whole() -> None:
+    """A dot for each workload that there is."""
+    path = chart.FOLDER / "workloads.csv"
+    assert {row["program"] for row in chart.rows(path)} == set(NAMES)
+    drawn = xml.fromstring(chart.chart(path))
+    assert len(list(drawn.iter("{http://www.w3.org/2000/svg}circle"))) == len(NAMES)
+    assert "36 programs, geometric mean 3.29" in chart.summary(path)
+
+
 @pytest.mark.parametrize("path", sorted(chart.FOLDER.glob("[qh]*.csv")), ids=lambda path: path.stem)
 def test_published_tables_are_whole(path: Path) -> None:
     """Each has the columns that runs have now, and ratios that its times give."""
