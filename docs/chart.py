@@ -40,7 +40,12 @@ def rows(path: Path) -> list[dict[str, str]]:
         if row["condition"] == "alone" and row["median_ms"]:
             times.setdefault(row["program"], {})[row["engine"]] = float(row["median_ms"])
     return [
-        {"category": name.partition("/")[0], "program": name, "ratio": f"{_other(own) / own['hlokit']:.4g}", "numpy_ms": ""}
+        {
+            "category": name.partition("/")[0],
+            "program": name,
+            "ratio": f"{_other(own) / own['hlokit']:.4g}",
+            "numpy_ms": "",
+        }
         for name, own in times.items()
         if len(own) > 1
     ]
