@@ -28,7 +28,7 @@ _AHEAD = 256
 
 
 CallOf: TypeAlias = Callable[[RoutineStep], Call]
-"""What a step's routine is asked for."""
+"""The call that a step's routine is asked for."""
 
 
 def fuse(block: StepBlock, context: Context, call: CallOf) -> None:
@@ -175,7 +175,7 @@ class PrologueLoader:
 
 
 def _count(counted: dict[LoopAxis, Index], axes: Sequence[LoopAxis], place: Index) -> None:
-    """What axes count that together count a place."""
+    """The places that several axes count together."""
     for axis in reversed(axes[1:]):
         counted[axis], place = place % axis.extent, place // axis.extent
     for axis in axes[:1]:

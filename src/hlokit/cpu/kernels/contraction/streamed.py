@@ -72,7 +72,7 @@ class StreamedProduct(Product):
 
     def _take_stack(self) -> None:
         self.sums_bytes = self.plan.pitch
-        self.step = Step(self.plan)
+        self.step = RowsStep(self.plan)
         self.factor_steps = self.plan.kept_factors or (self.space.rows.size, 1)
         if self.plan.kept_factors is None:
             size = self.plan.steps * self.space.rows.size * self.arithmetic.total_bytes
@@ -82,7 +82,7 @@ class StreamedProduct(Product):
 
     @property
     def tile_work(self) -> int:
-        """Of a row of tiles: the loops round it may be slow."""
+        """The work of a row of tiles: the loops round it may be slow."""
         return self.blocking.rows * self.blocking.block[2] * self.plan.steps
 
     def write(self) -> Phase:
@@ -221,7 +221,7 @@ _UNROLLED = 16
 _NUMBERS = ("row", "begin", "end", "stride", "steps", "pitch", "factor_step", "factor_row")
 
 
-class Step:
+class RowsStep:
     """The function that adds the products of some rows of rhs to sums:
 
     void f(ptr address of rhs..., ptr factors, ptr sums, i64 row, i64 begin, i64 end, i64 stride, i64 steps,
@@ -247,12 +247,12 @@ class Step:
         parameters += [("ptr noalias", "sums"), *(("i64", name) for name in _NUMBERS)]
         fn = Function("", parameters, attributes="noinline nounwind", target=product.call.target)
         rhs = product.rhs.moved({name: fn.pointer(name) for name in addresses})
-        _StepWriter(self, fn, rhs).write()
+        _RowsStepWriter(self, fn, rhs).write()
         return product.module.add_by_text(fn, "few_rows")
 
 
-class _StepWriter:
-    def __init__(self, step: Step, fn: Function, rhs: Operand) -> None:
+class _RowsStepWriter:
+    def __init__(self, step: RowsStep, fn: Function, rhs: Operand) -> None:
         self.step, self.fn, self.rhs = step, fn, rhs
         self.arithmetic, self.lanes = step.arithmetic, step.lanes
         self.factors = fn.pointer("factors", self.arithmetic.total)
