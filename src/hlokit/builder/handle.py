@@ -48,14 +48,17 @@ class XlaOp:
 
     @property
     def shape(self) -> Shape:
+        """The value's shape."""
         return self.instruction.shape
 
     @property
     def dtype(self) -> DType:
+        """The element type of an array."""
         return self.instruction.shape.dtype
 
     @property
     def rank(self) -> int:
+        """The number of dimensions of an array."""
         return self.instruction.shape.rank
 
     def __repr__(self) -> str:

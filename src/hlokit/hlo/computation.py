@@ -75,6 +75,7 @@ class Computation:
 
     @property
     def instructions(self) -> list[Instruction]:
+        """The instructions in the order in which they were added, or in which they run if the module is scheduled."""
         return list(self._instructions)
 
     def __len__(self) -> int:
@@ -116,6 +117,7 @@ class Computation:
 
     @property
     def program_shape(self) -> ProgramShape:
+        """The shapes of the parameters and of the result."""
         parameters = self.parameters
         return ProgramShape([p.shape for p in parameters], self.root.shape, [p.name for p in parameters])
 

@@ -106,14 +106,17 @@ class Instruction:
 
     @property
     def opcode(self) -> str:
+        """The op's name in HLO text, such as "dot"."""
         return self.op.opcode
 
     @property
     def is_root(self) -> bool:
+        """Whether its value is the result of its computation."""
         return self.parent is not None and self.parent.root is self
 
     @property
     def control_predecessors(self) -> list[Instruction]:
+        """The instructions that must run before this one although it uses no value of theirs."""
         return self.extra.control_predecessors if self.extra is not None else []
 
     def called_by_role(self) -> list[tuple[str, Any]]:

@@ -124,12 +124,14 @@ class HloModule:
 
     @property
     def entry(self) -> Computation:
+        """The computation that runs when the program is called."""
         if self.entry_or_none is None:
             raise ValueError(f"module {self.name} has no entry computation")
         return self.entry_or_none
 
     @property
     def program_shape(self) -> ProgramShape:
+        """The shapes of the entry's parameters and of its result."""
         return self.entry.program_shape
 
     def add_computation(self, computation: Computation, *, entry: bool = False) -> Computation:

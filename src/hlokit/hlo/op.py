@@ -266,54 +266,235 @@ class Op:
         return f"{type(self).__name__}({shown})"
 
     def replace(self, **changes: Any) -> Self:
-        """This op with some attributes changed."""
+        """This op with some attributes changed.
+
+        Parameters
+        ----------
+        changes : Any
+            New values by attribute name.
+
+        Returns
+        -------
+        Op
+            The op of the same class that has them; interned, as every op is.
+
+        Raises
+        ------
+        TypeError
+            The op has no attribute of that name.
+        ShapeError
+            A value is not of the attribute's kind (HINST-6).
+
+        Examples
+        --------
+        >>> hk.OPS["transpose"]((1, 0)).replace(dimensions=(0, 1))
+        Transpose(dimensions=(0, 1))
+        """
         values = {a.name: getattr(self, a.name) for a in self.attributes}
         return type(self)(**{**values, **changes})
 
     def completed(self, operands: Sequence[Shape]) -> Self:
-        """This op with the attributes filled in that text may leave out because the operands determine them."""
+        """This op with the attributes filled in that text may omit because the operands determine them.
+
+        Parameters
+        ----------
+        operands : sequence of Shape
+            The operands' shapes.
+
+        Returns
+        -------
+        Op
+            The op itself if nothing is missing.
+
+        Examples
+        --------
+        >>> hk.OPS["map"]().completed([hk.f32[2, 3]])
+        Map(dimensions=(0, 1))
+        """
         return self
 
     def resized(self, operands: Sequence[Shape], result: Shape) -> Self:
-        """This op for other sizes of operands and result along dimensions that its meaning does not depend on.
+        """This op for other sizes of operands and result.
 
-        Attributes that repeat those sizes change, the others stay.
+        For passes that change sizes along dimensions that the op treats alike, such as the partitioner, which splits
+        them. Attributes that repeat the sizes change; the others stay.
+
+        Parameters
+        ----------
+        operands : sequence of Shape
+            The operands' shapes, with the new sizes.
+        result : Shape
+            The result's shape, with the new sizes.
+
+        Returns
+        -------
+        Op
+            The op for these shapes.
+
+        Examples
+        --------
+        >>> hk.OPS["dynamic-slice"]((4, 2)).resized([hk.f32[8, 3], hk.s32, hk.s32], hk.f32[4, 3])
+        DynamicSlice(dynamic_slice_sizes=(4, 3))
         """
         return self if self.result_shape is None else self.replace(**{self.result_shape.name: result})
 
     def is_exact(self, *operands: Shape) -> bool:
-        """Whether the form gives the reference's bits, where primitives do; strict code has the reference otherwise."""
+        """Whether the op's form computes the reference's bits, if the primitive functions do.
+
+        Strict code runs the reference where this is false.
+
+        Parameters
+        ----------
+        operands : Shape
+            The operands' shapes.
+
+        Returns
+        -------
+        bool
+            True unless the op's card says otherwise.
+
+        Examples
+        --------
+        >>> hk.OPS["multiply"]().is_exact(hk.f32[4], hk.f32[4])
+        True
+        >>> hk.OPS["multiply"]().is_exact(hk.c64[4], hk.c64[4])
+        False
+        """
         return True
 
     def kept(self, result: Shape) -> int:
-        """So many arrays that a result of this shape begins with are the operands' (`communication.keeps_operands`)."""
+        """The number of leading arrays of the result that are the operands' own buffers.
+
+        Parameters
+        ----------
+        result : Shape
+            The result's shape.
+
+        Returns
+        -------
+        int
+            0, except for the start of an asynchronous operation (`communication.keeps_operands`).
+
+        Examples
+        --------
+        >>> hk.OPS["add"]().kept(hk.f32[4])
+        0
+        """
         return sum(leaf.is_array for leaf in result.elements[0].leaves()) if self.communication.keeps_operands else 0
 
     def associates(self, dtype: DType) -> bool:
-        """Whether op(op(x, y), z) == op(x, op(y, z)), for all values of this type, none of which is NaN."""
+        """Whether op(op(x, y), z) == op(x, op(y, z)) for all values of a type, NaN apart.
+
+        Parameters
+        ----------
+        dtype : DType
+            The operands' element type.
+
+        Returns
+        -------
+        bool
+            True allows a fold with this op to be computed in any order.
+
+        Examples
+        --------
+        >>> hk.OPS["add"]().associates(hk.s32), hk.OPS["add"]().associates(hk.f32)
+        (True, False)
+        """
         return False
 
     def neutral(self, dtype: DType) -> Any:
-        """A value e with op(x, e) == x bit for bit, for every x of this real type; None if there is none."""
+        """The value e for which op(x, e) == x bit for bit, for every x of a real type.
+
+        Parameters
+        ----------
+        dtype : DType
+            The operands' element type.
+
+        Returns
+        -------
+        Any
+            The value as a Python number, or None if there is none.
+
+        Examples
+        --------
+        >>> hk.OPS["add"]().neutral(hk.s32), hk.OPS["add"]().neutral(hk.f32)
+        (0, -0.0)
+        """
         return None
 
     def has_side_effect(self) -> bool:
-        """Running this op is observable; `side_effect`, unless the attributes decide."""
+        """Whether running this op is observable, so that it must not be removed or repeated.
+
+        Returns
+        -------
+        bool
+            The trait `side_effect`, unless the attributes decide (custom-call).
+
+        Examples
+        --------
+        >>> hk.OPS["add"]().has_side_effect()
+        False
+        """
         return self.side_effect
 
     def spreads(self) -> bool:
-        """Elements of the operand stand apart in the result, others between them: places are divided by a distance."""
+        """Whether the operand's elements lie apart in the result, with other elements between them.
+
+        The index map then divides positions by a distance.
+
+        Returns
+        -------
+        bool
+            True for a pad with interior padding.
+
+        Examples
+        --------
+        >>> hk.OPS["pad"](((0, 0, 1),)).spreads()
+        True
+        """
         return False
 
     def thins(self) -> bool:
-        """Elements of the result stand apart in the operand: places are multiplied by a distance."""
+        """Whether the result's elements lie apart in the operand.
+
+        The index map then multiplies positions by a distance.
+
+        Returns
+        -------
+        bool
+            True for a slice with a stride.
+
+        Examples
+        --------
+        >>> hk.OPS["slice"](((0, 8, 2),)).thins()
+        True
+        """
         return False
 
     def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
-        """The cost of a run, with what it calls; `called`: the cost of one run of each called computation.
+        """The cost of one run, with the computations that it calls.
 
-        Operands and the result are moved once, unless the op is `free`; a map computes each element of the result, a
-        contraction multiplies and adds.
+        By default, operands and the result are moved once, unless the op is `free`; a map computes each element of
+        the result, a contraction multiplies and adds.
+
+        Parameters
+        ----------
+        operands : sequence of Shape
+            The operands' shapes.
+        result : Shape
+            The result's shape.
+        called : sequence of Cost
+            The cost of one run of each called computation.
+
+        Returns
+        -------
+        Cost
+            Floating-point operations, transcendental functions, and bytes read and written.
+
+        Examples
+        --------
+        >>> hk.OPS["add"]().cost([hk.f32[8], hk.f32[8]], hk.f32[8], [])
+        Cost(flops=8, transcendentals=0, bytes_accessed=96)
         """
         if self.free:
             return Cost()
@@ -325,63 +506,317 @@ class Op:
         return found + (Cost(transcendentals=result.size) if self.transcendental else Cost(result.size))
 
     def operations(self, operands: Sequence[Shape], result: Shape, called: Sequence[float]) -> float:
-        """About how many operations a run takes; `called`: those of one run of each called computation."""
+        """The approximate number of arithmetic operations of one run.
+
+        Parameters
+        ----------
+        operands : sequence of Shape
+            The operands' shapes.
+        result : Shape
+            The result's shape.
+        called : sequence of float
+            The number of operations of one run of each called computation.
+
+        Returns
+        -------
+        float
+            The `flops` and `transcendentals` of `cost`, added.
+
+        Examples
+        --------
+        >>> hk.OPS["add"]().operations([hk.f32[8], hk.f32[8]], hk.f32[8], [])
+        8
+        """
         cost = self.cost(operands, result, [Cost(count) for count in called])
         return cost.flops + cost.transcendentals
 
     # -- the facts a subclass gives
 
     def infer(self, *operands: Any, **called: Any) -> Shape:
+        """The result's shape, after every check of the op's rules.
+
+        Parameters
+        ----------
+        operands : Shape
+            The operands' shapes.
+        called : ProgramShape or list of ProgramShape
+            The called computations by role; a list for a role of `list_roles`.
+
+        Returns
+        -------
+        Shape
+            The result's shape.
+
+        Raises
+        ------
+        ShapeError
+            The operands, attributes or called computations break a rule, which the error names by its label.
+        NotImplementedError
+            The class has no shape rule.
+
+        Examples
+        --------
+        >>> hk.OPS["transpose"]((1, 0)).infer(hk.f32[2, 3]).dimensions
+        (3, 2)
+        """
         raise NotImplementedError(f"{self.opcode} has no shape rule")
 
     def reference(self, *operands: Any, **called: Any) -> Any:
+        """The op's meaning in NumPy: what `hk.evaluate` runs.
+
+        Parameters
+        ----------
+        operands : array, tuple or token
+            The operands' values. A dynamic array has its run-time sizes; tuples are Python tuples; a token is
+            TOKEN_VALUE.
+        called : callable
+            The called computations by role, as functions of values (interpreter.Callee). Also passed are the
+            parameters that the method names: `process` (the device's state), `shape` (the instruction's),
+            `operand_shapes` and `backend_config`.
+
+        Returns
+        -------
+        Any
+            The result, in the same form.
+
+        Raises
+        ------
+        EvaluationError
+            The values cannot be computed with; the message names the rule.
+        NotImplementedError
+            The class has no reference.
+
+        Examples
+        --------
+        >>> hk.OPS["transpose"]((1, 0)).reference(np.array([[1, 2]]))
+        array([[1],
+               [2]])
+        """
         raise NotImplementedError(f"{self.opcode} has no reference")
 
     # -- the method of its form; shapes are static, called computations come by role as functions of values
 
     def scalar(self, emit: Emitter, *values: Any, **called: Any) -> Value:
-        """map: the result's element from the operands' elements."""
+        """Form map: computes an element of the result from the operands' elements.
+
+        Parameters
+        ----------
+        emit : Emitter
+            Writes operations on scalars, and returns their values.
+        values : Value
+            One element of each operand, in the types that compute (see `mapped`).
+        called : callable
+            The called computations by role, as functions of values.
+
+        Returns
+        -------
+        Value
+            The element of the result.
+
+        Raises
+        ------
+        NotImplementedError
+            The op is not of this form.
+        """
         raise NotImplementedError(f"{self.opcode} has no scalar rule")
 
     def element(self, emit: Emitter, index: Index, *readers: Any, **called: Any) -> Value:
-        """index: the result's element at `index`, read from the operands. Every map op has it too."""
+        """Form index: computes the result's element at an index by reading the operands. Map ops have it too.
+
+        Parameters
+        ----------
+        emit : Emitter
+            Writes operations on scalars, and returns their values.
+        index : Index
+            The element's index: one affine value for each dimension of the result.
+        readers : callable
+            One for each operand: a function from an index to the operand's element there, with the operand's `shape`.
+        called : callable
+            The called computations by role, as functions of values.
+
+        Returns
+        -------
+        Value
+            The element of the result.
+
+        Raises
+        ------
+        NotImplementedError
+            The op is of neither form.
+        """
         if self.form != "map":
             raise NotImplementedError(f"{self.opcode} has no index form")
         return self.mapped(emit, *(read(index if read.shape.rank else ()) for read in readers), **called)
 
     def mapped(self, emit: Emitter, *values: Value, **called: Any) -> Value:
-        """`scalar` on values of the operands' own types: computed wide and rounded once."""
+        """`scalar` for values of the operands' own types: computed in a wider type and rounded once.
+
+        Parameters
+        ----------
+        emit : Emitter
+            Writes operations on scalars, and returns their values.
+        values : Value
+            One element of each operand, in the operand's type.
+        called : callable
+            The called computations by role, as functions of values.
+
+        Returns
+        -------
+        Value
+            The element of the result, in the result's type.
+        """
         return computed_wide(self.scalar, emit, values) if self.computes_wide else self.scalar(emit, *values, **called)
 
     def fold(self, operands: Sequence[Shape]) -> Fold:
-        """fold: which elements each result folds."""
+        """Form fold: says which elements each element of the result combines.
+
+        Parameters
+        ----------
+        operands : sequence of Shape
+            The operands' static shapes.
+
+        Returns
+        -------
+        Fold
+            The dimensions that are folded or kept, with windows, and the role of the computation that combines.
+
+        Raises
+        ------
+        NotImplementedError
+            The op is not of this form.
+
+        Examples
+        --------
+        >>> hk.OPS["reduce"]([1]).fold([hk.f32[2, 3], hk.f32]).combiner
+        'to_apply'
+        """
         raise NotImplementedError(f"{self.opcode} is not a fold")
 
     def scatter(self, operands: Sequence[Shape]) -> Scattering:
-        """scatter: how updates are combined; `target` says where they go."""
+        """Form scatter: says how updates are combined; `target` says where each one goes.
+
+        Parameters
+        ----------
+        operands : sequence of Shape
+            The operands' static shapes.
+
+        Returns
+        -------
+        Scattering
+            The number of operands, the dimensions of the window, and the role of the computation that combines.
+
+        Raises
+        ------
+        NotImplementedError
+            The op is not of this form.
+        """
         raise NotImplementedError(f"{self.opcode} is not a scatter")
 
     def target(self, emit: Emitter, index: Index, *readers: Any) -> Target:
-        """scatter: the operand element that the update at `index` goes to."""
+        """Form scatter: the element of the operand that an update goes to.
+
+        Parameters
+        ----------
+        emit : Emitter
+            Writes operations on scalars, and returns their values.
+        index : Index
+            The index of an element of the updates.
+        readers : callable
+            One for each operand: a function from an index to the operand's element there.
+
+        Returns
+        -------
+        Target
+            An index within the operand's bounds, and the conditions under which the update is applied at all.
+
+        Raises
+        ------
+        NotImplementedError
+            The op is not of this form.
+        """
         raise NotImplementedError(f"{self.opcode} is not a scatter")
 
     def kernel(self, operands: Sequence[Shape]) -> Kernel:
-        """kernel: the routine, and what may be fused to it."""
+        """Form kernel: names the routine that computes the op, and what may be fused with it.
+
+        Parameters
+        ----------
+        operands : sequence of Shape
+            The operands' static shapes.
+
+        Returns
+        -------
+        Kernel
+            The routine's description.
+
+        Raises
+        ------
+        NotImplementedError
+            The op is not of this form.
+        """
         raise NotImplementedError(f"{self.opcode} has no kernel")
 
     def contraction(self, operands: Sequence[Shape]) -> Contraction:
-        """contraction: which elements are multiplied, and which products each result sums."""
+        """Form contraction: says which elements are multiplied, and which products each element of the result adds up.
+
+        Parameters
+        ----------
+        operands : sequence of Shape
+            The operands' static shapes.
+
+        Returns
+        -------
+        Contraction
+            The dimensions of the product, each with its part in the operands and the result.
+
+        Raises
+        ------
+        NotImplementedError
+            The op is not of this form.
+        """
         raise NotImplementedError(f"{self.opcode} is not a contraction")
 
     def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
-        """The sources of the members' results, for form communicate and arrays of these static shapes.
+        """Form communicate: says which device's data each array of the result is made from.
 
-        None: `reference` says it, or what is wrong.
+        Parameters
+        ----------
+        operands : sequence of Shape
+            The operands' shapes: static arrays.
+        results : sequence of Shape
+            The shapes of the arrays of the result.
+        process : Device
+            The device that runs the op.
+
+        Returns
+        -------
+        Transfer or None
+            The sources; None where `reference` must run, also to report what is wrong.
         """
         return None
 
     def expand(self, graph: Graph, *operands: Any, **called: Any) -> Node:
-        """expand: writes the op with other ops into `graph`; gives the root."""
+        """Form expand: writes the op in terms of other ops.
+
+        Parameters
+        ----------
+        graph : Graph
+            The graph that receives the ops.
+        operands : Node
+            The operands' nodes.
+        called : Any
+            The called computations by role.
+
+        Returns
+        -------
+        Node
+            The node whose value is the result.
+
+        Raises
+        ------
+        NotImplementedError
+            The op is not of this form.
+        """
         raise NotImplementedError(f"{self.opcode} has no expansion")
 
 

@@ -54,10 +54,12 @@ class StepProfile:
 
     @property
     def bytes_per_second(self) -> float:
+        """The bytes that the step reads and writes in a second."""
         return self.bytes * self.runs / self.seconds if self.seconds else 0.0
 
     @property
     def flops_per_second(self) -> float:
+        """The floating-point operations that the step does in a second."""
         return self.flops * self.runs / self.seconds if self.seconds else 0.0
 
 
@@ -85,7 +87,18 @@ class Profile:
         return import_module("hlokit.view.notebook").profile_html(self)
 
     def table(self, rows: int = 40) -> str:
-        """The dearest steps, with the part of the machine's limits that they reach."""
+        """The steps that take the most time, with the share of the machine's limits that they reach.
+
+        Parameters
+        ----------
+        rows : int, optional
+            The number of steps that are shown.
+
+        Returns
+        -------
+        str
+            Text: a title, a line for each step, and the limits.
+        """
         from rich.box import SIMPLE_HEAD
         from rich.console import Console
         from rich.table import Table
@@ -127,7 +140,13 @@ class Profile:
         ]
 
     def trace(self) -> dict[str, Any]:
-        """The last call in the Trace Event Format that Perfetto and chrome://tracing read."""
+        """The last call in the Trace Event Format, which Perfetto and chrome://tracing read.
+
+        Returns
+        -------
+        dict
+            Values that `json.dumps` takes; times are in microseconds.
+        """
         start = min((begun for _, begun, _ in self.events), default=0)
         events: list[dict[str, Any]] = [
             {"ph": "M", "pid": 1, "tid": 1, "name": "process_name", "args": {"name": self.program}},
@@ -147,7 +166,18 @@ class Profile:
         return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"lost events": self.lost}}
 
     def save(self, path: str | Path) -> None:
-        """Writes the trace as JSON."""
+        """Writes the trace as JSON.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file; it is overwritten.
+
+        Raises
+        ------
+        OSError
+            The file cannot be written.
+        """
         Path(path).write_text(json.dumps(self.trace()), encoding="utf-8")
 
 

@@ -65,10 +65,12 @@ class DType:
 
     @property
     def is_floating(self) -> bool:
+        """Whether its values are real floating-point numbers."""
         return self.kind == "floating"
 
     @property
     def is_complex(self) -> bool:
+        """Whether its values are complex numbers."""
         return self.kind == "complex"
 
     @property

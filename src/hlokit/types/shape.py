@@ -157,26 +157,32 @@ class Shape:
 
     @property
     def is_array(self) -> bool:
+        """Whether it is the shape of an array; scalars are arrays of rank 0."""
         return self.dtype.is_array
 
     @property
     def is_tuple(self) -> bool:
+        """Whether it is a tuple of shapes."""
         return self.dtype is dtypes.tuple_
 
     @property
     def is_token(self) -> bool:
+        """Whether it is the shape of a token."""
         return self.dtype is dtypes.token
 
     @property
     def is_scalar(self) -> bool:
+        """Whether it is the shape of an array of rank 0."""
         return not self.dimensions and self.dtype.is_array
 
     @property
     def is_unbounded(self) -> bool:
+        """Whether the size of some dimension has no bound."""
         return UNBOUNDED in self.dimensions or any(e.is_unbounded for e in self.elements)
 
     @property
     def rank(self) -> int:
+        """The number of dimensions."""
         return len(self.dimensions)
 
     @property
@@ -318,6 +324,7 @@ class Shape:
 
     @property
     def layout_or_default(self) -> Layout:
+        """The layout, or the row-major one where the shape has none."""
         return self.layout or default_layout(self.rank)
 
     def permuted(self, permutation: Sequence[int]) -> Shape:

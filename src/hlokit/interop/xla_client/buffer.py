@@ -22,8 +22,22 @@ if TYPE_CHECKING:
 class ArrayImpl:
     """The value of an argument or result. `np.asarray(buffer)` is a read-only view of it.
 
-    Beside the methods that jaxlib gives it, it has those attributes that JAX adds (shape, dtype, ...) and the names
-    of older releases (to_py, xla_shape, device, ...). The array's strides are its layout.
+    Besides jaxlib's methods it has the attributes that JAX adds (shape, dtype, ...) and the names of older releases
+    (to_py, xla_shape, device, ...). The array's strides are its layout.
+
+    Parameters
+    ----------
+    value : array
+        The elements.
+    device : Device
+        The device that it lies on.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> buffer = xc.make_cpu_client().buffer_from_pyval(np.float32([1, 2]))
+    >>> buffer, np.asarray(buffer)
+    (<ArrayImpl float32[2] on CpuDevice(id=0)>, array([1., 2.], dtype=float32))
     """
 
     def __init__(self, value: np.ndarray[Any, Any], device: Device) -> None:
@@ -41,18 +55,35 @@ class ArrayImpl:
         return self.used("FullyReplicatedShard")
 
     def used(self, function: str) -> np.ndarray[Any, Any]:
-        """The elements, for a function of this name. Raises XlaRuntimeError after `delete`."""
+        """The elements, on behalf of the function whose name an error shows.
+
+        Parameters
+        ----------
+        function : str
+            The name in the message of the error.
+
+        Returns
+        -------
+        array
+            The elements.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The buffer was deleted or donated.
+        """
         if self._array is None:
             raise invalid(f"{function}() called on deleted or donated buffer")
         return self._array
 
     @property
     def traceback(self) -> Traceback | None:
-        """The traceback of its making; None if tracebacks were not enabled."""
+        """The Python call stack when the buffer was created; None if tracebacks were off."""
         return self._traceback
 
     @property
     def sharding(self) -> SingleDeviceSharding:
+        """The sharding: one device."""
         return self._sharding
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -65,29 +96,53 @@ class ArrayImpl:
         return self.value.__dlpack_device__()  # type: ignore[return-value]
 
     def to_py(self) -> np.ndarray[Any, Any]:
+        """The elements, under the name of older releases.
+
+        Returns
+        -------
+        array
+            A read-only view.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The buffer was deleted or donated.
+        """
         return self.value
 
     def xla_shape(self) -> Shape:
+        """The shape with its layout.
+
+        Returns
+        -------
+        Shape
+            Element type, dimensions and the order of the dimensions in memory.
+        """
         return Shape.of(shapes.Shape.array(dtypes.dtype(self._dtype), self._shape, layout=self._layout))
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The dimensions."""
         return self._shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """The element type."""
         return self._dtype
 
     @property
     def ndim(self) -> int:
+        """The rank."""
         return len(self._shape)
 
     @property
     def size(self) -> int:
+        """The number of elements."""
         return int(np.prod(self._shape, dtype=np.int64))
 
     @property
     def nbytes(self) -> int:
+        """The bytes that the elements take."""
         return self.size * self._dtype.itemsize
 
     def __len__(self) -> int:
@@ -108,34 +163,88 @@ class ArrayImpl:
     # -- where it is, and whether it still is
 
     def device(self) -> Device:
+        """The device that the buffer lies on.
+
+        Returns
+        -------
+        Device
+            A device of the buffer's client.
+        """
         return self._sharding.device
 
     def devices(self) -> set[Device]:
+        """The devices that the buffer lies on.
+
+        Returns
+        -------
+        set of Device
+            A set of one.
+        """
         return {self.device()}
 
     @property
     def client(self) -> Client:
+        """The client of the buffer's device."""
         return self.device().client
 
     def platform(self) -> str:
+        """The name of the platform.
+
+        Returns
+        -------
+        str
+            "cpu".
+        """
         return self.device().platform
 
     def delete(self) -> None:
+        """Releases the elements; the buffer cannot be used afterwards."""
         self._array = None
 
     def is_deleted(self) -> bool:
+        """Whether `delete` was called or the buffer was donated.
+
+        Returns
+        -------
+        bool
+            True if its elements are gone.
+        """
         return self._array is None
 
     def is_ready(self) -> bool:
+        """Whether the elements are computed. Executions return when they are.
+
+        Returns
+        -------
+        bool
+            Always True.
+        """
         return True
 
     def block_until_ready(self) -> ArrayImpl:
-        """Itself: what can be seen is computed. XlaRuntimeError after `delete`."""
+        """Waits until the elements are computed, which they are as soon as a buffer exists.
+
+        Returns
+        -------
+        ArrayImpl
+            The buffer itself.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The buffer was deleted or donated.
+        """
         self.used("BlockHostUntilReady")
         return self
 
     def copy_to_host_async(self) -> None:
-        """Does nothing: buffers lie in the host's memory."""
+        """Does nothing, because buffers lie in the host's memory.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The buffer was deleted or donated.
+        """
         self.used("CopyToHostAsync")
 
     _copy_single_device_array_to_host_async = copy_to_host_async
@@ -144,15 +253,63 @@ class ArrayImpl:
         return self.value
 
     def clone(self) -> ArrayImpl:
+        """Another buffer with the same elements and memory.
+
+        Returns
+        -------
+        ArrayImpl
+            It remains usable when this one is deleted.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The buffer was deleted or donated.
+        """
         return ArrayImpl(self.used("Clone"), self.device())
 
     def copy_to_device(self, device: Device) -> ArrayImpl:
+        """The value as a buffer on a device. Devices share the host's memory, so nothing is copied.
+
+        Parameters
+        ----------
+        device : Device
+            The device of the new buffer.
+
+        Returns
+        -------
+        ArrayImpl
+            The buffer.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The buffer was deleted or donated.
+        """
         return ArrayImpl(self.value, device)
 
     def on_device_size_in_bytes(self) -> int:
+        """The bytes that the elements take.
+
+        Returns
+        -------
+        int
+            The same as `nbytes`.
+        """
         return self.nbytes
 
     def unsafe_buffer_pointer(self) -> int:
+        """The address of the first element, valid while the buffer lives.
+
+        Returns
+        -------
+        int
+            The address.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The buffer was deleted or donated.
+        """
         return self.used("UnsafeBufferPointer").ctypes.data
 
 

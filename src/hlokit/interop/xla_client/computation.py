@@ -13,7 +13,17 @@ from hlokit.text.printer import PrintOptions
 
 
 class HloPrintOptions:
-    """Options of printing. Defaults are jaxlib 0.4.30's; three have no effect here (see docs/xla_client.md)."""
+    """Options of printing. Defaults are jaxlib 0.4.30's; three have no effect here (see docs/xla_client.md).
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> module = xc._xla.hlo_module_from_text("ENTRY e { ROOT x = f32[2] parameter(0) }")
+    >>> options = xc._xla.HloPrintOptions.short_parsable()
+    >>> options.include_layout_in_shapes = False
+    >>> print(module.to_string(options).splitlines()[3].strip())
+    ROOT x = f32[2] parameter(0)
+    """
 
     def __init__(self) -> None:
         self.print_large_constants = False
@@ -36,18 +46,40 @@ class HloPrintOptions:
 
     @staticmethod
     def short_parsable() -> HloPrintOptions:
+        """Options for text that is short and can be read back.
+
+        Returns
+        -------
+        HloPrintOptions
+            The options.
+        """
         return _of_preset(PrintOptions.short_parsable(), print_backend_config=False)
 
     @staticmethod
     def canonical() -> HloPrintOptions:
+        """Options for text that is equal for modules that differ in names only.
+
+        Returns
+        -------
+        HloPrintOptions
+            The options.
+        """
         return _of_preset(PrintOptions.canonical())
 
     @staticmethod
     def fingerprint() -> HloPrintOptions:
+        """Options for text of which a fingerprint is made: without names and metadata.
+
+        Returns
+        -------
+        HloPrintOptions
+            The options.
+        """
         return _of_preset(PrintOptions.fingerprint())
 
     @property
     def core(self) -> PrintOptions:
+        """The same as hlokit's options."""
         known = PrintOptions.__dataclass_fields__
         options = PrintOptions(**{name: value for name, value in vars(self).items() if name in known})
         return replace(options, print_operand_index_annotation=self.print_operand_shape)
@@ -61,30 +93,91 @@ def _of_preset(core: PrintOptions, **changes: bool) -> HloPrintOptions:
 
 
 class HloComputation:
-    """One computation of a module, by name."""
+    """A computation of a module.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> module = xc._xla.hlo_module_from_text("ENTRY e { ROOT x = f32[2] parameter(0) }")
+    >>> [computation.name for computation in module.computations()]
+    ['e']
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
 
 
 class HloModule:
-    """A program. `core` is hlokit's module."""
+    """A program. `core` is hlokit's module.
+
+    Parameters
+    ----------
+    core : hlokit.HloModule
+        hlokit's module; it is shared.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> print(xc._xla.hlo_module_from_text("ENTRY e { ROOT x = f32[2] parameter(0) }").to_string())
+    HloModule module_e, entry_computation_layout={(f32[2]{0})->f32[2]{0}}
+    <BLANKLINE>
+    ENTRY %e (x: f32[2]) -> f32[2] {
+      ROOT %x = f32[2]{0} parameter(0)
+    }
+    """
 
     def __init__(self, core: hk.HloModule) -> None:
         self.core = core
 
     @property
     def name(self) -> str:
+        """The name."""
         return self.core.name
 
     def computations(self) -> list[HloComputation]:
+        """The computations, in the order of HLO text.
+
+        Returns
+        -------
+        list of HloComputation
+            They have names and nothing else.
+        """
         return [HloComputation(c.name) for c in self.core.computations()]
 
     def to_string(self, options: HloPrintOptions | None = None) -> str:
+        """The module as HLO text.
+
+        Parameters
+        ----------
+        options : HloPrintOptions, optional
+            What is printed; by default as jaxlib 0.4.30 does.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         return self.core.to_text((options or HloPrintOptions()).core)
 
     @raises_status
     def as_serialized_hlo_module_proto(self) -> bytes:
+        """The module as a proto.
+
+        Returns
+        -------
+        bytes
+            A serialized HloModuleProto.
+
+        Raises
+        ------
+        XlaRuntimeError
+            hlokit[proto] is not installed (UNIMPLEMENTED).
+        """
         from hlokit.proto.module import module_to_proto
 
         return module_to_proto(self.core)
@@ -92,6 +185,23 @@ class HloModule:
     @staticmethod
     @raises_status
     def from_serialized_hlo_module_proto(data: bytes, /) -> HloModule:
+        """The module in a proto.
+
+        Parameters
+        ----------
+        data : bytes
+            A serialized HloModuleProto.
+
+        Returns
+        -------
+        HloModule
+            The module.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The bytes are not such a proto, or hlokit[proto] is not installed.
+        """
         from hlokit.proto.module import module_from_proto
 
         return HloModule(module_from_proto(data))
@@ -108,9 +218,20 @@ class HloModule:
 
 
 class XlaComputation:
-    """A computation that was built, or read from a serialized HloModuleProto.
+    """A computation that was built, or read from a serialized HloModuleProto. Ops call it, clients compile it.
 
-    Ops call it, clients compile it. Bytes are read when the computation is first used.
+    Parameters
+    ----------
+    serialized_hlo_module_proto : bytes
+        The proto; it is read when the computation is first used.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> builder = xc.XlaBuilder("one")
+    >>> one = xc.ops.Constant(builder, np.float32(1))
+    >>> print(builder.build(one).as_hlo_text().splitlines()[3].strip())
+    ROOT constant.1 = f32[] constant(1)
     """
 
     def __init__(self, serialized_hlo_module_proto: bytes, /) -> None:
@@ -119,13 +240,25 @@ class XlaComputation:
 
     @staticmethod
     def of(module: hk.HloModule) -> XlaComputation:
+        """The computation of hlokit's module.
+
+        Parameters
+        ----------
+        module : hlokit.HloModule
+            The module; it is shared.
+
+        Returns
+        -------
+        XlaComputation
+            The computation.
+        """
         computation = XlaComputation(b"")
         computation._serialized, computation._module = None, module
         return computation
 
     @property
     def core(self) -> hk.HloModule:
-        """hlokit's module. Raises HlokitError if the bytes were none."""
+        """hlokit's module. Raises HlokitError if the bytes are not a HloModuleProto."""
         if self._module is None:
             from hlokit.proto.module import module_from_proto
 
@@ -135,39 +268,137 @@ class XlaComputation:
 
     @raises_status
     def as_hlo_module(self) -> HloModule:
+        """The computation as a module.
+
+        Returns
+        -------
+        HloModule
+            The module; it is shared.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The bytes are not a HloModuleProto.
+        """
         return HloModule(self.core)
 
     def get_hlo_module(self) -> HloModule:
+        """`as_hlo_module`, under another of jaxlib's names.
+
+        Returns
+        -------
+        HloModule
+            The module; it is shared.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The bytes are not a HloModuleProto.
+        """
         return self.as_hlo_module()
 
     @raises_status
     def as_hlo_text(self, print_large_constants: bool = False) -> str:
-        """HLO text in the short form that reads back if large constants are printed."""
+        """HLO text in its short form.
+
+        Parameters
+        ----------
+        print_large_constants : bool, optional
+            Whether constants are printed whole, as they must be for the text to be read back.
+
+        Returns
+        -------
+        str
+            The text.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The bytes are not a HloModuleProto.
+        """
         options = PrintOptions.short_parsable()
         return self.core.to_text(replace(options, print_large_constants=print_large_constants))
 
     @raises_status
     def as_hlo_dot_graph(self) -> str:
-        """The computation as a Graphviz graph."""
+        """The computation as a Graphviz graph.
+
+        Returns
+        -------
+        str
+            The graph in the DOT language.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The bytes are not a HloModuleProto.
+        """
         return hlo_module_to_dot_graph(HloModule(self.core))
 
     @raises_status
     def as_serialized_hlo_module_proto(self) -> bytes:
+        """The computation as a proto.
+
+        Returns
+        -------
+        bytes
+            A serialized HloModuleProto.
+
+        Raises
+        ------
+        XlaRuntimeError
+            hlokit[proto] is not installed (UNIMPLEMENTED).
+        """
         from hlokit.proto.module import module_to_proto
 
         return self._serialized if self._serialized is not None else module_to_proto(self.core)
 
     @raises_status
     def name(self) -> str:
+        """The name of the module.
+
+        Returns
+        -------
+        str
+            The name.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The bytes are not a HloModuleProto.
+        """
         return self.core.name
 
     @raises_status
     def program_shape(self) -> ProgramShape:
+        """The shapes of the parameters and of the result.
+
+        Returns
+        -------
+        ProgramShape
+            The shapes.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The bytes are not a HloModuleProto.
+        """
         return ProgramShape.of(self.core.entry.program_shape)
 
     @raises_status
     def hash(self) -> int:
-        """Equal for programs that differ in names and metadata only."""
+        """A hash that ignores names and metadata.
+
+        Returns
+        -------
+        int
+            64 bits without sign.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The bytes are not a HloModuleProto.
+        """
         text = self.core.to_text(replace(PrintOptions.fingerprint(), print_large_constants=True))
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -187,12 +418,52 @@ class MlirModule:
 
 @raises_status
 def hlo_module_from_text(hlo_module_text: str, /) -> HloModule:
-    """The module in HLO text. Raises XlaRuntimeError with line, column and the rule's label."""
+    """The module in HLO text.
+
+    Parameters
+    ----------
+    hlo_module_text : str
+        HLO text.
+
+    Returns
+    -------
+    HloModule
+        The module.
+
+    Raises
+    ------
+    XlaRuntimeError
+        The text cannot be read or breaks a rule; the message has the line, the column and the rule's label.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc._xla.hlo_module_from_text("HloModule m  ENTRY e { ROOT x = f32[2] parameter(0) }").name
+    'm'
+    """
     return HloModule(hk.parse(hlo_module_text))
 
 
 def hlo_module_to_dot_graph(hlo_module: HloModule, /) -> str:
-    """The module as a Graphviz graph."""
+    """The module as a Graphviz graph.
+
+    Parameters
+    ----------
+    hlo_module : HloModule
+        The module.
+
+    Returns
+    -------
+    str
+        The graph in the DOT language.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> module = xc._xla.hlo_module_from_text("ENTRY e { ROOT x = f32[2] parameter(0) }")
+    >>> xc._xla.hlo_module_to_dot_graph(module).split()[0]
+    'digraph'
+    """
     from hlokit.tools.dot import dot_text
 
     return dot_text(hlo_module.core)
@@ -200,7 +471,32 @@ def hlo_module_to_dot_graph(hlo_module: HloModule, /) -> str:
 
 @raises_status
 def hlo_module_cost_analysis(client: Any, module: HloModule, /) -> dict[str, float]:
-    """flops, transcendentals and bytes accessed of one run; see hlokit.analysis.cost. `client` is not looked at."""
+    """Estimates for one run of a module.
+
+    Parameters
+    ----------
+    client : Any
+        Has no effect.
+    module : HloModule
+        The module.
+
+    Returns
+    -------
+    dict
+        Among others "flops", "transcendentals" and "bytes accessed".
+
+    Raises
+    ------
+    XlaRuntimeError
+        The cost of an instruction is not defined.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> module = xc._xla.hlo_module_from_text("ENTRY e { x = f32[2] parameter(0)  ROOT y = f32[2] add(x, x) }")
+    >>> xc._xla.hlo_module_cost_analysis(None, module)["flops"]
+    2.0
+    """
     from hlokit.analysis.cost import cost_of_module
 
     return cost_of_module(module.core).properties()

@@ -24,12 +24,36 @@ def register_custom_call_target(
     api_version: int = 0,
     traits: CustomCallTargetTraits = CustomCallTargetTraits.DEFAULT,
 ) -> None:
-    """Makes `fn` what custom-calls of this name call; it takes the place of an earlier one.
+    """Makes a function what custom-calls of a name call, in place of an earlier one.
 
-    `fn` is a PyCapsule that holds a C function `void f(void* out, void** in)`, or a ctypes function of this kind
-    (CCALL-3); or, here, a Python function of arrays. With api_version 1 it is a handler of XLA's FFI, or a dictionary
-    of them by stage (hlokit.register_ffi_target). Targets for other platforms than the CPU are ignored.
-    Raises XlaRuntimeError for what is not a handler, and for other versions (UNIMPLEMENTED).
+    Parameters
+    ----------
+    name : str or bytes
+        The target's name.
+    fn : PyCapsule, ctypes function, callable or dict
+        A C function `void f(void* out, void** in)` in a PyCapsule or as a ctypes function (CCALL-3), or a Python
+        function of arrays. With api_version 1 it is a handler of XLA's FFI, or a dictionary of handlers by stage
+        (`hk.register_ffi_target`).
+    platform : str, optional
+        "cpu" or "Host"; targets for other platforms are ignored.
+    api_version : int, optional
+        0 or 1.
+    traits : CustomCallTargetTraits, optional
+        Has no effect.
+
+    Raises
+    ------
+    XlaRuntimeError
+        The handler of the FFI is not one, or api_version is another (UNIMPLEMENTED).
+    TypeError
+        `fn` cannot be called.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.register_custom_call_target("example_double", lambda x: 2 * x)
+    >>> "example_double" in xc.custom_call_targets("cpu")
+    True
     """
     if platform not in _PLATFORMS:
         return
@@ -48,9 +72,39 @@ def register_custom_call_target(
 
 
 def custom_call_targets(platform: str) -> dict[str, Any]:
-    """The targets registered here, by name."""
+    """The targets that `register_custom_call_target` registered.
+
+    Parameters
+    ----------
+    platform : str
+        "cpu" or "Host"; other platforms have none.
+
+    Returns
+    -------
+    dict
+        The functions by name.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.custom_call_targets("CUDA")
+    {}
+    """
     return dict(_registered) if platform in _PLATFORMS else {}
 
 
 def register_custom_call_handler(platform: str, handler: Callable[..., None]) -> None:
-    """Does nothing for the CPU, whose targets are registered at once; other platforms do not exist here."""
+    """Does nothing: targets for CPUs are registered at once, and there are no other platforms.
+
+    Parameters
+    ----------
+    platform : str
+        The platform that the handler is for.
+    handler : callable
+        A function that registers a target.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.register_custom_call_handler("CUDA", print)
+    """

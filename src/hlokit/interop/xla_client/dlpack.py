@@ -41,10 +41,34 @@ class _Tensor(ctypes.Structure):
 
 
 def buffer_to_dlpack_managed_tensor(buffer: ArrayImpl, stream: int | None = None) -> Any:
-    """A capsule "dltensor" that shares the buffer's memory and keeps it alive; `stream` is for other platforms.
+    """A DLPack capsule that shares a buffer's memory and keeps it alive.
 
-    XlaRuntimeError for a deleted buffer, and for types that have no code here: floats of 8 bits and fewer, integers
-    below 8 bits.
+    Parameters
+    ----------
+    buffer : ArrayImpl
+        The buffer.
+    stream : int, optional
+        Has no effect on CPUs.
+
+    Returns
+    -------
+    PyCapsule
+        A capsule named "dltensor".
+
+    Raises
+    ------
+    XlaRuntimeError
+        The buffer was deleted, or DLPack has no code for its type: floats of 8 bits and fewer, integers below 8 bits.
+    TypeError
+        `buffer` is not a buffer.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> client = xc.make_cpu_client()
+    >>> capsule = xc._xla.buffer_to_dlpack_managed_tensor(client.buffer_from_pyval(np.float32([1, 2])))
+    >>> np.asarray(xc._xla.dlpack_managed_tensor_to_buffer(capsule, client.devices()[0]))
+    array([1., 2.], dtype=float32)
     """
     if not isinstance(buffer, ArrayImpl):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"buffer_to_dlpack_managed_tensor(): expected a buffer, got {type(buffer).__name__}")
@@ -62,10 +86,37 @@ def buffer_to_dlpack_managed_tensor(buffer: ArrayImpl, stream: int | None = None
 def dlpack_managed_tensor_to_buffer(
     tensor: Any, device: Device | Client | None = None, stream: int | Client | None = None
 ) -> ArrayImpl:
-    """The tensor in a capsule as a buffer on `device`, a device or, as in older programs, a client.
+    """The tensor in a DLPack capsule as a buffer.
 
-    It shares the tensor's memory where that is compact and aligned to 16 bytes, else it is a copy. A capsule can be
-    used once. XlaRuntimeError for a used one, for tensors that do not lie on the CPU and for types that HLO lacks.
+    It shares the tensor's memory if that is compact and aligned to 16 bytes; otherwise it is a copy.
+
+    Parameters
+    ----------
+    tensor : PyCapsule
+        A capsule named "dltensor"; it can be used once.
+    device : Device or Client, optional
+        The device or, as in older programs, a client.
+    stream : int or Client, optional
+        Has no effect on CPUs.
+
+    Returns
+    -------
+    ArrayImpl
+        The buffer.
+
+    Raises
+    ------
+    XlaRuntimeError
+        The capsule was used, the tensor does not lie on the CPU, or HLO has no such element type.
+    TypeError
+        `tensor` is not a capsule.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> client = xc.make_cpu_client()
+    >>> xc._xla.dlpack_managed_tensor_to_buffer(np.arange(3).__dlpack__(), client)
+    <ArrayImpl int64[3] on CpuDevice(id=0)>
     """
     if type(tensor).__name__ != "PyCapsule":
         raise TypeError(f"dlpack_managed_tensor_to_buffer(): expected a capsule, got {type(tensor).__name__}")

@@ -18,7 +18,14 @@ class Enumeration(IntEnum):
 
 
 class PrimitiveType(Enumeration):
-    """An element type. Those that jaxlib 0.4.30 does not know come last."""
+    """An element type, with the number that XLA's protos give it. Those that jaxlib 0.4.30 does not know come last.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.PrimitiveType.F32, int(xc.PrimitiveType.F32)
+    (PrimitiveType.F32, 11)
+    """
 
     PRIMITIVE_TYPE_INVALID = 0
     PRED = 1
@@ -60,10 +67,19 @@ class PrimitiveType(Enumeration):
 
     @property
     def core(self) -> DType:
+        """hlokit's element type."""
         return dtype_of_number(self.value)
 
 
 class FftType(Enumeration):
+    """The kind of a Fourier transform: complex, inverse, of real numbers, or its inverse.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> [*xc.FftType]
+    [FftType.FFT, FftType.IFFT, FftType.RFFT, FftType.IRFFT]
+    """
     FFT = 0
     IFFT = 1
     RFFT = 2
@@ -71,7 +87,14 @@ class FftType(Enumeration):
 
 
 class Precision(Enumeration):
-    """PrecisionConfig.Precision."""
+    """PrecisionConfig.Precision: the precision asked of an operand of a dot or convolution.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.PrecisionConfig.Precision.HIGHEST
+    Precision.HIGHEST
+    """
 
     DEFAULT = 0
     HIGH = 1
@@ -106,23 +129,55 @@ class TriangularSolveOptions_Transpose(Enumeration):
 
 
 class HostBufferSemantics(Enumeration):
+    """How long `Client.buffer_from_pyval` may rely on the array that it is given; all but ZERO_COPY copy it.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.HostBufferSemantics.ZERO_COPY
+    HostBufferSemantics.ZERO_COPY
+    """
     IMMUTABLE_ONLY_DURING_CALL = 0
     IMMUTABLE_UNTIL_TRANSFER_COMPLETES = 1
     ZERO_COPY = 2
 
 
 class AutotuneCacheMode(Enumeration):
+    """A debug option for GPUs, without effect here.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.CompileOptions().executable_build_options.debug_options.xla_gpu_experimental_autotune_cache_mode
+    AutotuneCacheMode.UPDATE
+    """
     UNSPECIFIED = 0
     UPDATE = 1
     READ = 2
 
 
 class ResultAccuracyMode(Enumeration):
+    """The modes of ResultAccuracy.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.ResultAccuracyMode.HIGHEST
+    ResultAccuracyMode.HIGHEST
+    """
     DEFAULT = 0
     HIGHEST = 1
 
 
 class OpSharding_Type(Enumeration):
+    """OpSharding.Type: whether a value is on all devices, on one, or divided.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.OpSharding.Type.REPLICATED
+    OpSharding_Type.REPLICATED
+    """
     REPLICATED = 0
     MAXIMAL = 1
     TUPLE = 2
@@ -132,16 +187,40 @@ class OpSharding_Type(Enumeration):
 
 
 class OpSharding_ShardGroupType(Enumeration):
+    """OpSharding.ShardGroupType: whether the values of a group have the same sharding or similar ones.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.OpSharding.ShardGroupType.LIKE
+    OpSharding_ShardGroupType.LIKE
+    """
     AS = 0
     LIKE = 1
 
 
 class PaddingType(Enum):
+    """A rule for a window's padding: none (VALID), or as much as gives one window for each stride (SAME).
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.window_padding_type_to_pad_values(xc.PaddingType.SAME, [4], [3], [1])
+    [(1, 1)]
+    """
     VALID = 1
     SAME = 2
 
 
 class CustomCallTargetTraits(IntFlag):
+    """Traits of custom-call targets, without effect here.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.CustomCallTargetTraits.COMMAND_BUFFER_COMPATIBLE.value
+    1
+    """
     DEFAULT = 0
     COMMAND_BUFFER_COMPATIBLE = 1
 
@@ -158,7 +237,29 @@ DTYPE_TO_XLA_ELEMENT_TYPE: dict[str, PrimitiveType] = {str(dt): et for et, dt in
 
 
 def dtype_to_etype(dtype: Any) -> PrimitiveType:
-    """The element type that a NumPy type stores. Raises KeyError if there is none."""
+    """The element type that a NumPy type stores.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Anything that `numpy.dtype` takes.
+
+    Returns
+    -------
+    PrimitiveType
+        The element type.
+
+    Raises
+    ------
+    KeyError
+        HLO has no such element type.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.dtype_to_etype(np.float32)
+    PrimitiveType.F32
+    """
     return DTYPE_TO_XLA_ELEMENT_TYPE[str(np.dtype(dtype))]
 
 

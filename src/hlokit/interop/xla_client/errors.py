@@ -14,7 +14,20 @@ R = TypeVar("R")
 
 
 class XlaRuntimeError(RuntimeError, HlokitError):
-    """An error of the client. Its text starts with the status XLA would give and holds the rule's label."""
+    """An error of the client. Its text starts with the status that XLA gives and holds the rule's label.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> builder = xc.XlaBuilder("mixed")
+    >>> one = xc.ops.Constant(builder, np.float32(1))
+    >>> broken = xc.ops.Add(one, xc.ops.Constant(builder, np.int32(1)))
+    >>> try:
+    ...     builder.build()
+    ... except xc.XlaRuntimeError as error:
+    ...     print(str(error).partition(":")[0], "BIN-2" in str(error))
+    INVALID_ARGUMENT True
+    """
 
 
 def status_error(error: HlokitError) -> XlaRuntimeError:

@@ -47,21 +47,61 @@ def _engine(module: hk.HloModule, counts: tuple[int, int]) -> tuple[Executable, 
 
 
 class Token:
-    """Says that an execution is over, which here is always so."""
+    """Says that an execution is over: executions return when they are.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc._xla.Token().block_until_ready()
+    """
 
     def block_until_ready(self) -> None:
-        pass
+        """Returns at once."""
 
 
 class ShardedToken(Token):
-    """One token per device."""
+    """A token for each device.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc._xla.ShardedToken().get_token(0).block_until_ready()
+    """
 
     def get_token(self, device_id: int, /) -> Token:
+        """The token of a device.
+
+        Parameters
+        ----------
+        device_id : int
+            The device's number.
+
+        Returns
+        -------
+        Token
+            The token.
+        """
         return Token()
 
 
 class ExecuteResults:
-    """The results of one execution, each as a list with one buffer per device. It can be taken apart once."""
+    """The results of one execution, each as a list with one buffer per device. They can be taken once.
+
+    Parameters
+    ----------
+    buffers : list of lists of ArrayImpl
+        The results, indexed by [result][device].
+    with_tokens : bool
+        Whether there are tokens.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> client = xc.make_cpu_client()
+    >>> run = client.compile("ENTRY e { ROOT c = f32[2] constant({1, 2}) }")
+    >>> run.execute_sharded([]).disassemble_into_single_device_arrays()
+    [[<ArrayImpl float32[2] on CpuDevice(id=0)>]]
+    """
 
     def __init__(self, buffers: list[list[ArrayImpl]], with_tokens: bool) -> None:
         self._buffers: list[list[ArrayImpl]] | None = buffers
@@ -77,9 +117,38 @@ class ExecuteResults:
         return buffers
 
     def disassemble_into_single_device_arrays(self) -> list[list[ArrayImpl]]:
+        """Takes all results.
+
+        Returns
+        -------
+        list of lists of ArrayImpl
+            Indexed by [result][device].
+
+        Raises
+        ------
+        ValueError
+            They were taken before.
+        """
         return self._take()
 
     def disassemble_prefix_into_single_device_arrays(self, count: int, /) -> list[list[ArrayImpl]]:
+        """Takes the first results; the others remain.
+
+        Parameters
+        ----------
+        count : int
+            How many.
+
+        Returns
+        -------
+        list of lists of ArrayImpl
+            Indexed by [result][device].
+
+        Raises
+        ------
+        ValueError
+            There are fewer, or they were taken before.
+        """
         if count > len(self):
             raise ValueError(f"In DisassembleIntoSingleDeviceArrays: {count} > {len(self)}")
         if self._buffers is None:
@@ -88,13 +157,41 @@ class ExecuteResults:
         return taken
 
     def consume_with_handlers(self, handlers: Sequence[Callable[[list[ArrayImpl]], Any]], /) -> list[Any]:
-        """The results of each handler on its part of the result."""
+        """Takes all results and passes each to a function.
+
+        Parameters
+        ----------
+        handlers : sequence of callable
+            One for each result: a function of a list with one buffer per device.
+
+        Returns
+        -------
+        list
+            What the functions return.
+
+        Raises
+        ------
+        ValueError
+            The number of functions is not that of the results, or these were taken before.
+        """
         buffers = self._take()
         if len(handlers) != len(buffers):
             raise ValueError(f"{len(handlers)} handlers for {len(buffers)} results")
         return [handler(result) for handler, result in zip(handlers, buffers, strict=True)]
 
     def consume_token(self) -> ShardedToken:
+        """Takes the tokens.
+
+        Returns
+        -------
+        ShardedToken
+            The tokens of the devices.
+
+        Raises
+        ------
+        ValueError
+            The execution was not asked for tokens, or they were taken before.
+        """
         if self._token is None:
             raise ValueError("the execution was not asked for tokens")
         token, self._token = self._token, None
@@ -102,10 +199,28 @@ class ExecuteResults:
 
 
 class LoadedExecutable:
-    """A compiled program. A result that is a tuple comes as a list of buffers, anything else as one buffer.
+    """A compiled program. A result that is a tuple is returned as a list of buffers, anything else as one buffer.
 
-    `source` is the program as it was given. With `keeps_layouts` its parameters and results have the layouts that it
-    says; else, and where it says none, they are row-major. The compile options go before both.
+    `Client.compile` makes one.
+
+    Parameters
+    ----------
+    client : Client
+        The client that compiled it.
+    module : hlokit.HloModule
+        The program as it was given; the attribute `source`.
+    options : CompileOptions
+        The compile options, whose layouts take precedence over those of the program.
+    keeps_layouts : bool, optional
+        Whether parameters and results have the layouts that the program gives them; otherwise they are row-major.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> client = xc.make_cpu_client()
+    >>> executable = client.compile("ENTRY e { x = f32[2] parameter(0)  ROOT y = f32[2] negate(x) }")
+    >>> executable.execute([client.buffer_from_pyval(np.float32([1, 2]))])
+    [<ArrayImpl float32[2] on CpuDevice(id=0)>]
     """
 
     def __init__(
@@ -128,29 +243,121 @@ class LoadedExecutable:
     # -- running
 
     def execute(self, arguments: Sequence[ArrayImpl], device: Device | None = None) -> list[ArrayImpl]:
-        """The results as buffers, for buffers as arguments. Tuple parameters take one buffer per leaf."""
+        """Runs the program on its device.
+
+        Parameters
+        ----------
+        arguments : sequence of ArrayImpl
+            The arguments; a parameter that is a tuple takes one buffer for each array in it.
+        device : Device, optional
+            Has no effect: the compile options choose the device.
+
+        Returns
+        -------
+        list of ArrayImpl
+            The results, one buffer for each array.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The arguments are not those that the program takes, one was deleted, the program is for several devices,
+            the executable was deleted, or the run failed.
+        TypeError
+            An argument is not a buffer.
+        """
         return [buffer for (buffer,) in self._execute([[a] for a in arguments])]
 
     def execute_with_token(
         self, arguments: Sequence[ArrayImpl], device: Device | None = None
     ) -> tuple[list[ArrayImpl], Token]:
+        """`execute`, with a token.
+
+        Parameters
+        ----------
+        arguments : sequence of ArrayImpl
+            As for `execute`.
+        device : Device, optional
+            Has no effect.
+
+        Returns
+        -------
+        (list of ArrayImpl, Token)
+            The results, and a token whose `block_until_ready` returns at once.
+
+        Raises
+        ------
+        XlaRuntimeError
+            As `execute`.
+        """
         return self.execute(arguments), Token()
 
     def execute_sharded(
         self, arguments: Sequence[ArrayImpl | Sequence[ArrayImpl]], with_tokens: bool = False
     ) -> ExecuteResults:
-        """Same as execute; each argument may come as a list with one buffer per device."""
+        """Runs the program on all its devices.
+
+        Parameters
+        ----------
+        arguments : sequence of ArrayImpl or sequences of ArrayImpl
+            For each argument a list with one buffer per device, or a buffer if there is one device.
+        with_tokens : bool, optional
+            Whether the results have tokens.
+
+        Returns
+        -------
+        ExecuteResults
+            The results, each with one buffer per device.
+
+        Raises
+        ------
+        XlaRuntimeError
+            As `execute`; also if an argument has another number of buffers.
+        """
         results = self._execute([[a] if isinstance(a, ArrayImpl) else a for a in arguments])
         return ExecuteResults(results, with_tokens)
 
     def execute_sharded_on_local_devices(
         self, arguments: Sequence[ArrayImpl | Sequence[ArrayImpl]]
     ) -> list[list[ArrayImpl]]:
+        """Runs the program on all its devices.
+
+        Parameters
+        ----------
+        arguments : sequence of ArrayImpl or sequences of ArrayImpl
+            As for `execute_sharded`.
+
+        Returns
+        -------
+        list of lists of ArrayImpl
+            The results, indexed by [result][device].
+
+        Raises
+        ------
+        XlaRuntimeError
+            As `execute_sharded`.
+        """
         return self.execute_sharded(arguments).disassemble_into_single_device_arrays()
 
     def execute_sharded_on_local_devices_with_tokens(
         self, arguments: Sequence[ArrayImpl | Sequence[ArrayImpl]]
     ) -> tuple[list[list[ArrayImpl]], ShardedToken]:
+        """`execute_sharded_on_local_devices`, with tokens.
+
+        Parameters
+        ----------
+        arguments : sequence of ArrayImpl or sequences of ArrayImpl
+            As for `execute_sharded`.
+
+        Returns
+        -------
+        (list of lists of ArrayImpl, ShardedToken)
+            The results, and the tokens of the devices.
+
+        Raises
+        ------
+        XlaRuntimeError
+            As `execute_sharded`.
+        """
         results = self.execute_sharded(arguments, with_tokens=True)
         return results.disassemble_into_single_device_arrays(), results.consume_token()
 
@@ -191,38 +398,89 @@ class LoadedExecutable:
     # -- what it is
 
     def hlo_modules(self) -> list[HloModule]:
-        """The program after the passes, as it runs."""
+        """The program after hlokit's passes, as it runs.
+
+        Returns
+        -------
+        list of HloModule
+            A list of one.
+        """
         return [HloModule(self._engine.program.module)]
 
     def cost_analysis(self) -> dict[str, float]:
+        """Estimates for one run of the program as it was given (see `hlokit.analysis.cost`).
+
+        Returns
+        -------
+        dict
+            Among others "flops", "transcendentals" and "bytes accessed".
+        """
         return hlo_module_cost_analysis(self.client, HloModule(self.source))
 
     def compile_options(self) -> CompileOptions:
+        """The options that the program was compiled with.
+
+        Returns
+        -------
+        CompileOptions
+            The options.
+        """
         return self._options
 
     def local_devices(self) -> list[Device]:
+        """The devices that run the program.
+
+        Returns
+        -------
+        list of Device
+            Replica by replica; in a replica, partition by partition.
+        """
         return list(self._devices)
 
     def local_logical_device_ids(self) -> list[tuple[int, int]]:
-        """(replica, partition) of each device."""
+        """The replica and the partition of each device.
+
+        Returns
+        -------
+        list of (int, int)
+            In the order of `local_devices()`.
+        """
         return [divmod(number, self._counts[1]) for number in range(len(self._devices))]
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """Differs for other programs, other numbers of devices, other machines and other versions of hlokit."""
+        """32 bytes that differ for other programs, numbers of devices, machines and versions of hlokit."""
         parts = hk.__version__, self._counts, self._engine.target, self.source.to_text()
         return hashlib.sha256(repr(parts).encode()).digest()
 
     def size_of_generated_code_in_bytes(self) -> int:
-        """No code is generated."""
+        """The size of the machine code, which is not measured.
+
+        Returns
+        -------
+        int
+            0.
+        """
         return 0
 
     def get_parameter_layouts(self) -> list[PjRtLayout]:
-        """The layout of each argument. Buffers of any layout are taken; what counts is their elements."""
+        """The layouts of the arguments. Buffers of any layout are accepted.
+
+        Returns
+        -------
+        list of PjRtLayout
+            One for each array in the parameters.
+        """
         return list(map(PjRtLayout.of, self._parameter_layouts))
 
     def get_output_layouts(self) -> list[PjRtLayout]:
-        """The layout of each result: the order of the dimensions in its buffer's memory."""
+        """The layouts of the results: the order of the dimensions in memory.
+
+        Returns
+        -------
+        list of PjRtLayout
+            One for each array in the result.
+        """
         return list(map(PjRtLayout.of, self._output_layouts))
 
     def _layouts_in(self, keeps: bool) -> list[Layout]:
@@ -255,19 +513,52 @@ class LoadedExecutable:
         return _layouts([given.core])
 
     def get_parameter_shardings(self) -> None:
+        """The shardings of the parameters, which are not known.
+
+        Returns
+        -------
+        None
+            None.
+        """
         return None
 
     def get_output_shardings(self) -> None:
+        """The shardings of the results, which are not known.
+
+        Returns
+        -------
+        None
+            None.
+        """
         return None
 
     def get_output_memory_kinds(self) -> Any:
+        """Not supported, as in XLA for CPUs.
+
+        Returns
+        -------
+        Any
+            Never.
+
+        Raises
+        ------
+        XlaRuntimeError
+            Always (UNIMPLEMENTED).
+        """
         raise unimplemented("GetOutputMemoryKinds is not supported.")
 
     def keep_alive(self, value: Any, /) -> None:
-        """Holds on to a value as long as the executable lives."""
+        """Keeps a value as long as the executable lives.
+
+        Parameters
+        ----------
+        value : Any
+            The value.
+        """
         self._kept = [*getattr(self, "_kept", []), value]
 
     def delete(self) -> None:
+        """Releases the program; it cannot run afterwards."""
         self._run = None
 
 

@@ -86,7 +86,14 @@ class _Options:
 
 
 class DebugOptions(_Options):
-    """Flags of XLA's compiler that jaxlib lets one set. They are kept, and change nothing here."""
+    """Flags of XLA's compiler that jaxlib can set. They are kept and have no effect here.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.CompileOptions().executable_build_options.debug_options.xla_dump_to
+    ''
+    """
 
     def __init__(self) -> None:
         super().__init__(_DEBUG_DEFAULTS)
@@ -94,7 +101,14 @@ class DebugOptions(_Options):
 
 class ExecutableBuildOptions(_Options):
     """Options of building. `num_replicas`, `num_partitions` and `device_assignment` are those of CompileOptions;
-    `result_layout` says how results lie in memory. The rest is kept and changes nothing here."""
+    `result_layout` is a shape with the result's layout. The others are kept and have no effect here.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.CompileOptions().executable_build_options.num_partitions
+    1
+    """
 
     debug_options: DebugOptions
     device_assignment: DeviceAssignment | None
@@ -138,11 +152,20 @@ class _BuildOption:
 
 
 class CompileOptions(_Options):
-    """Options of `client.compile`.
+    """Options of `client.compile`. Those that are not listed are kept and have no effect.
 
-    num_replicas, num_partitions    how many devices run it: at most as many as the client has
-    parameter_is_tupled_arguments   the entry's only parameter is a tuple, whose elements are the arguments
-    argument_layouts                shapes of the arguments, which say how their buffers are to lie in memory
+    `num_replicas` and `num_partitions` give the number of devices: their product, at most as many as the client has.
+    `device_assignment` chooses them. With `parameter_is_tupled_arguments` the entry's only parameter is a tuple, whose
+    elements are the arguments. `argument_layouts` are shapes of the arguments with the layouts of their buffers, and
+    `executable_build_options.result_layout` is that of the result.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> options = xc.CompileOptions()
+    >>> options.num_replicas = 2
+    >>> options.executable_build_options.num_replicas
+    2
     """
 
     argument_layouts: list[Shape] | None
@@ -176,7 +199,18 @@ class CompileOptions(_Options):
 
     @raises_status
     def SerializeAsString(self) -> bytes:
-        """A serialized CompileOptionsProto; of the debug options it has those that can be set here."""
+        """The options as a proto.
+
+        Returns
+        -------
+        bytes
+            A serialized CompileOptionsProto, with those debug options that can be set here.
+
+        Raises
+        ------
+        XlaRuntimeError
+            hlokit[proto] is not installed (UNIMPLEMENTED).
+        """
         from hlokit.interop.xla_client.options_proto import to_proto
 
         return to_proto(self)
@@ -184,7 +218,23 @@ class CompileOptions(_Options):
     @staticmethod
     @raises_status
     def ParseFromString(data: bytes, /) -> CompileOptions:
-        """The options in a serialized CompileOptionsProto. XlaRuntimeError for bytes that are none."""
+        """The options in a serialized proto.
+
+        Parameters
+        ----------
+        data : bytes
+            A serialized CompileOptionsProto.
+
+        Returns
+        -------
+        CompileOptions
+            The options.
+
+        Raises
+        ------
+        XlaRuntimeError
+            The bytes are not such a proto.
+        """
         from hlokit.interop.xla_client.options_proto import from_proto
 
         return from_proto(data)
@@ -194,35 +244,96 @@ class CompileOptions(_Options):
 
 
 class DeviceAssignment:
-    """The device of each replica of each partition."""
+    """The device of each replica of each partition. `DeviceAssignment.create` makes one.
+
+    Parameters
+    ----------
+    devices : array of s32[replicas, partitions]
+        The numbers of the devices.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> assignment = xc.DeviceAssignment.create(np.array([[0, 1], [2, 3]]))
+    >>> assignment.replica_count(), assignment.computation_count()
+    (2, 2)
+    """
 
     def __init__(self, devices: np.ndarray[Any, Any]) -> None:
         self._devices = devices
 
     @staticmethod
     def create(assignment: np.ndarray[Any, Any], /) -> DeviceAssignment:
-        """From device numbers indexed by [replica][partition]."""
+        """The assignment with these device numbers.
+
+        Parameters
+        ----------
+        assignment : array
+            Integers, indexed by [replica][partition].
+
+        Returns
+        -------
+        DeviceAssignment
+            The assignment.
+
+        Raises
+        ------
+        TypeError
+            The array is not a matrix of integers.
+        """
         devices = np.asarray(assignment)
         if devices.ndim != 2 or devices.dtype.kind not in "iu":
             raise TypeError(f"expected a matrix of device numbers, got {devices.dtype}{list(devices.shape)}")
         return DeviceAssignment(devices.astype(np.int32))
 
     def columns(self) -> list[list[int]]:
-        """The devices of the replicas of each partition."""
+        """The devices of each partition.
+
+        Returns
+        -------
+        list of lists of int
+            Indexed by [partition][replica].
+        """
         return self._devices.T.tolist()
 
     def devices(self) -> list[int]:
-        """Replica by replica, partition by partition."""
+        """The devices in one list.
+
+        Returns
+        -------
+        list of int
+            Replica by replica; in a replica, partition by partition.
+        """
         return self._devices.reshape(-1).tolist()
 
     def replica_count(self) -> int:
+        """The number of replicas.
+
+        Returns
+        -------
+        int
+            The number of rows.
+        """
         return self._devices.shape[0]
 
     def computation_count(self) -> int:
+        """The number of partitions.
+
+        Returns
+        -------
+        int
+            The number of columns.
+        """
         return self._devices.shape[1]
 
     def serialize(self) -> bytes:
-        """A serialized DeviceAssignmentProto."""
+        """The assignment as a proto.
+
+        Returns
+        -------
+        bytes
+            A serialized DeviceAssignmentProto.
+        """
         data = b"\x08" + _varint(self.replica_count()) + b"\x10" + _varint(self.computation_count())
         for column in self._devices.T.tolist():
             ids = b"".join(_varint(number) for number in column)

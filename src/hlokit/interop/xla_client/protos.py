@@ -15,7 +15,25 @@ DotSpec: TypeAlias = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[i
 
 
 class OpMetadata:
-    """The origin of an instruction."""
+    """The origin of an instruction.
+
+    Parameters
+    ----------
+    op_type : str or None, optional
+        The operation in the frontend.
+    op_name : str or None, optional
+        The operation's name in the frontend.
+    source_file : str, optional
+        The file.
+    source_line : int, optional
+        The line, from 1; 0 if unknown.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.OpMetadata("Add", "layer/add").op_name
+    'layer/add'
+    """
 
     __slots__ = ("op_name", "op_type", "source_file", "source_line")
 
@@ -29,13 +47,47 @@ class OpMetadata:
 def CurrentSourceInfoMetadata(
     op_type: str | None = None, op_name: str | None = None, skip_frames: int = 1
 ) -> OpMetadata:
-    """OpMetadata of the line that calls this (skip_frames=1), or of one further up the stack."""
+    """OpMetadata with the file and line of a caller.
+
+    Parameters
+    ----------
+    op_type : str or None, optional
+        The operation in the frontend.
+    op_name : str or None, optional
+        The operation's name in the frontend.
+    skip_frames : int, optional
+        1 for the line that calls this function, 2 for its caller, and so on.
+
+    Returns
+    -------
+    OpMetadata
+        The metadata; the file is without its folder.
+
+    Raises
+    ------
+    IndexError
+        The stack is not that deep.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.CurrentSourceInfoMetadata("Add").source_line
+    1
+    """
     caller = inspect.stack()[skip_frames]
     return OpMetadata(op_type, op_name, os.path.basename(caller.filename), caller.lineno)
 
 
 class PaddingConfigDimension:
-    """Padding of one dimension."""
+    """The padding of one dimension: before it, after it, and between its elements.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> dimension = xc.PaddingConfigDimension()
+    >>> dimension.edge_padding_low, dimension.edge_padding_high, dimension.interior_padding
+    (0, 0, 0)
+    """
 
     __slots__ = ("edge_padding_high", "edge_padding_low", "interior_padding")
 
@@ -46,7 +98,14 @@ class PaddingConfigDimension:
 
 
 class PaddingConfig:
-    """One PaddingConfigDimension per dimension."""
+    """The padding of an array: `dimensions` has one PaddingConfigDimension for each dimension.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.PaddingConfig().dimensions
+    []
+    """
 
     __slots__ = ("dimensions",)
 
@@ -55,7 +114,29 @@ class PaddingConfig:
 
 
 def make_padding_config(padding_config: PaddingConfig | Iterable[tuple[int, int, int]]) -> PaddingConfig:
-    """A PaddingConfig from (low, high, interior) triples; one that is a PaddingConfig already comes back."""
+    """A PaddingConfig from numbers.
+
+    Parameters
+    ----------
+    padding_config : PaddingConfig or iterable of (int, int, int)
+        (low, high, interior) for each dimension. A PaddingConfig is returned as it is.
+
+    Returns
+    -------
+    PaddingConfig
+        The record.
+
+    Raises
+    ------
+    ValueError
+        An entry does not have three numbers.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.make_padding_config([(1, 2, 0)]).dimensions[0].edge_padding_high
+    2
+    """
     if isinstance(padding_config, PaddingConfig):
         return padding_config
     config = PaddingConfig()
@@ -69,7 +150,14 @@ def make_padding_config(padding_config: PaddingConfig | Iterable[tuple[int, int,
 
 
 class ResultAccuracy:
-    """The accuracy asked of a result: a mode, or an absolute, a relative or an error in units of the last place."""
+    """The accuracy asked of a result: a mode, or an absolute error, a relative one, and one in units of the last place.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.ResultAccuracy().mode
+    ResultAccuracyMode.DEFAULT
+    """
 
     __slots__ = ("atol", "mode", "rtol", "ulps")
 
@@ -81,7 +169,14 @@ class ResultAccuracy:
 
 
 class DotDimensionNumbers:
-    """The dimensions of lhs and rhs that a dot contracts, and those that are its batch."""
+    """The dimensions of lhs and rhs that a dot contracts, and its batch dimensions.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.DotDimensionNumbers().lhs_contracting_dimensions
+    []
+    """
 
     __slots__ = (
         "lhs_batch_dimensions",
@@ -98,7 +193,30 @@ class DotDimensionNumbers:
 
 
 def make_dot_dimension_numbers(dimension_numbers: DotDimensionNumbers | DotSpec) -> DotDimensionNumbers:
-    """DotDimensionNumbers from ((lhs contracting, rhs contracting), (lhs batch, rhs batch))."""
+    """DotDimensionNumbers from tuples, as JAX writes them.
+
+    Parameters
+    ----------
+    dimension_numbers : DotDimensionNumbers or tuple
+        ((lhs contracting, rhs contracting), (lhs batch, rhs batch)), each a sequence of int. A record is returned as
+        it is.
+
+    Returns
+    -------
+    DotDimensionNumbers
+        The record.
+
+    Raises
+    ------
+    ValueError
+        The tuples are not nested in this way.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.make_dot_dimension_numbers((([1], [0]), ([], []))).lhs_contracting_dimensions
+    [1]
+    """
     if not isinstance(dimension_numbers, (tuple, list)):
         return dimension_numbers
     contracting, batch = dimension_numbers
@@ -111,7 +229,14 @@ def make_dot_dimension_numbers(dimension_numbers: DotDimensionNumbers | DotSpec)
 
 
 class ConvolutionDimensionNumbers:
-    """The roles of the dimensions of a convolution's lhs, rhs and output."""
+    """The roles of the dimensions of a convolution's lhs, rhs and output.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.ConvolutionDimensionNumbers().input_spatial_dimensions
+    []
+    """
 
     __slots__ = (
         "input_batch_dimension",
@@ -142,8 +267,30 @@ def make_convolution_dimension_numbers(
 ) -> ConvolutionDimensionNumbers:
     """ConvolutionDimensionNumbers from three strings such as ("NCHW", "OIHW", "NCHW").
 
-    N and C mark batch and feature in lhs and output, I and O input and output features in rhs; every other letter
-    is a spatial dimension, in rhs's order. None stands for the default order, batch and feature first.
+    Parameters
+    ----------
+    dimension_numbers : ConvolutionDimensionNumbers, tuple of three str or None
+        The dimensions of lhs, rhs and output. N and C mark batch and feature in lhs and output, I and O input and
+        output features in rhs; every other letter is a spatial dimension, in rhs's order. None stands for the default
+        order, batch and feature first. A record is returned as it is.
+    num_spatial_dimensions : int
+        Used for the default order.
+
+    Returns
+    -------
+    ConvolutionDimensionNumbers
+        The record.
+
+    Raises
+    ------
+    ValueError
+        A letter is missing.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.make_convolution_dimension_numbers(("NHWC", "HWIO", "NHWC"), 2).input_feature_dimension
+    3
     """
     if dimension_numbers is None:
         return _filled(vars_of(Numbers.default(num_spatial_dimensions)))
@@ -179,7 +326,14 @@ def _filled(fields: dict[str, Any]) -> ConvolutionDimensionNumbers:
 
 
 class PrecisionConfig:
-    """One PrecisionConfig.Precision per operand."""
+    """The precision of each operand: `operand_precision` is a list of PrecisionConfig.Precision.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.PrecisionConfig.Precision.HIGHEST
+    Precision.HIGHEST
+    """
 
     __slots__ = ("operand_precision",)
 
@@ -190,7 +344,14 @@ class PrecisionConfig:
 
 
 class GatherDimensionNumbers:
-    """The way in which gather's start indices address the operand."""
+    """How gather's start indices address the operand, and where slices lie in the result.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.GatherDimensionNumbers().offset_dims
+    []
+    """
 
     __slots__ = ("collapsed_slice_dims", "index_vector_dim", "offset_dims", "start_index_map")
 
@@ -202,7 +363,14 @@ class GatherDimensionNumbers:
 
 
 class ScatterDimensionNumbers:
-    """The way in which scatter's indices address the operand."""
+    """How scatter's indices address the operand, and where windows lie in the updates.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.ScatterDimensionNumbers().update_window_dims
+    []
+    """
 
     __slots__ = ("index_vector_dim", "inserted_window_dims", "scatter_dims_to_operand_dims", "update_window_dims")
 
@@ -214,7 +382,14 @@ class ScatterDimensionNumbers:
 
 
 class ReplicaGroup:
-    """Ids of the replicas that take part in one collective."""
+    """Replicas that take part in one collective: `replica_ids` are their ids.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.ReplicaGroup().replica_ids
+    []
+    """
 
     __slots__ = ("replica_ids",)
 
@@ -223,7 +398,29 @@ class ReplicaGroup:
 
 
 def make_replica_groups(replica_groups: Iterable[Iterable[int]] | None) -> list[ReplicaGroup]:
-    """A ReplicaGroup per list of ids; none for None, which means one group of all."""
+    """A ReplicaGroup for each list of ids.
+
+    Parameters
+    ----------
+    replica_groups : iterable of iterables of int or None
+        The ids of each group; None for one group of all.
+
+    Returns
+    -------
+    list of ReplicaGroup
+        Empty for one group of all.
+
+    Raises
+    ------
+    TypeError
+        The groups are not lists of ids.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> [group.replica_ids for group in xc.make_replica_groups([[0, 1], [2, 3]])]
+    [[0, 1], [2, 3]]
+    """
     groups: list[ReplicaGroup] = []
     for ids in replica_groups or ():
         group = ReplicaGroup()
@@ -233,9 +430,20 @@ def make_replica_groups(replica_groups: Iterable[Iterable[int]] | None) -> list[
 
 
 class ChannelHandle:
-    """A channel, for the ops that take one: `handle` is its number, `type` its ChannelType (1, 2 or 3).
+    """A channel, for the ops that take one. jaxlib 0.4.30 has no such class; any object with the two attributes serves.
 
-    jaxlib 0.4.30 has no class of this name; any object with these two attributes serves.
+    Parameters
+    ----------
+    handle : int, optional
+        The channel's number.
+    type : int, optional
+        The ChannelType: DEVICE_TO_DEVICE (1), DEVICE_TO_HOST (2) or HOST_TO_DEVICE (3).
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.ChannelHandle(7).type
+    1
     """
 
     __slots__ = ("handle", "type")
@@ -248,7 +456,16 @@ class ChannelHandle:
 
 
 class FrontendAttributes:
-    """Names and texts that are carried along with instructions: `attributes["name"] = "text"`."""
+    """Names and texts that instructions carry.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> attributes = xc._xla.FrontendAttributes()
+    >>> attributes["name"] = "text"
+    >>> attributes.map
+    {'name': 'text'}
+    """
 
     __slots__ = ("map",)
 
@@ -262,7 +479,37 @@ class FrontendAttributes:
 def window_padding_type_to_pad_values(
     padding_type: PaddingType | str, lhs_dims: Sequence[int], rhs_dims: Sequence[int], window_strides: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """(low, high) padding per dimension for "SAME" or "VALID" (WIN-5, WIN-6, WIN-7)."""
+    """The padding that a rule gives to a window (WIN-5, WIN-6, WIN-7).
+
+    Parameters
+    ----------
+    padding_type : PaddingType or str
+        "SAME" or "VALID".
+    lhs_dims : sequence of int
+        The sizes of the padded dimensions.
+    rhs_dims : sequence of int
+        The sizes of the window.
+    window_strides : sequence of int
+        The strides of the window.
+
+    Returns
+    -------
+    list of (int, int)
+        The padding before and after each dimension.
+
+    Raises
+    ------
+    ValueError
+        The string is not "SAME" or "VALID".
+    TypeError
+        `padding_type` is of another type.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.window_padding_type_to_pad_values("SAME", [5], [2], [2])
+    [(0, 1)]
+    """
     if isinstance(padding_type, str):
         if padding_type.upper() not in PaddingType.__members__:
             raise ValueError(f'Unknown padding type string: expected "VALID" or "SAME", got {padding_type}.')

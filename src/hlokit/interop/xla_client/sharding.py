@@ -22,7 +22,17 @@ _SINGLES = ("type", "replicate_on_last_tile_dim", "is_shard_group", "shard_group
 
 
 class OpSharding:
-    """The placement of a value on the devices; field names are the proto's."""
+    """The placement of a value on the devices, as a mutable record with the proto's field names.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> sharding = xc.OpSharding()
+    >>> sharding.type = xc.OpSharding.Type.OTHER
+    >>> sharding.tile_assignment_dimensions, sharding.tile_assignment_devices = [2, 1], [0, 1]
+    >>> sharding
+    {devices=[2,1]0,1}
+    """
 
     Type = OpSharding_Type
     ShardGroupType = OpSharding_ShardGroupType
@@ -42,11 +52,28 @@ class OpSharding:
         self.named_sharding: Any = None
 
     def HasField(self, name: str) -> bool:
+        """Whether a field is set.
+
+        Parameters
+        ----------
+        name : str
+            The field's name.
+
+        Returns
+        -------
+        bool
+            False if it is None.
+
+        Raises
+        ------
+        AttributeError
+            There is no such field.
+        """
         return getattr(self, name) is not None
 
     @property
     def core(self) -> Sharding:
-        """The same as hlokit's sharding. Raises HlokitError for fields that make none."""
+        """hlokit's sharding. Raises HlokitError if the fields do not make one."""
         from hlokit.proto.shapes import sharding_from_proto
 
         sharding = sharding_from_proto(self)
@@ -55,6 +82,18 @@ class OpSharding:
 
     @raises_status
     def SerializeToString(self) -> bytes:
+        """The sharding as a proto.
+
+        Returns
+        -------
+        bytes
+            A serialized OpSharding.
+
+        Raises
+        ------
+        XlaRuntimeError
+            hlokit[proto] is not installed (UNIMPLEMENTED).
+        """
         from hlokit.proto.schema import message_class
 
         proto = message_class("OpSharding")()
@@ -63,6 +102,18 @@ class OpSharding:
 
     @raises_status
     def ParseFromString(self, data: bytes, /) -> None:
+        """Replaces all fields by those of a proto.
+
+        Parameters
+        ----------
+        data : bytes
+            A serialized OpSharding.
+
+        Raises
+        ------
+        XlaRuntimeError
+            hlokit[proto] is not installed (UNIMPLEMENTED).
+        """
         from hlokit.proto.schema import message_class
 
         proto = message_class("OpSharding")()
@@ -70,6 +121,13 @@ class OpSharding:
         self._read(proto)
 
     def clone(self) -> OpSharding:
+        """A copy that shares nothing with this one.
+
+        Returns
+        -------
+        OpSharding
+            The copy.
+        """
         copy = OpSharding()
         copy._read(self)
         return copy
@@ -107,7 +165,21 @@ class OpSharding:
 
 
 class SingleDeviceSharding:
-    """The sharding of an array that lies on one device."""
+    """The sharding of an array that lies on one device.
+
+    Parameters
+    ----------
+    device : Device
+        The device.
+    memory_kind : str, optional
+        The kind of the device's memory; None for the default.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.SingleDeviceSharding(xc.make_cpu_client().devices()[0])
+    SingleDeviceSharding(device=CpuDevice(id=0), memory_kind=None)
+    """
 
     __slots__ = ("_device", "_memory_kind")
 
@@ -117,14 +189,17 @@ class SingleDeviceSharding:
 
     @property
     def device(self) -> Device:
+        """The device."""
         return self._device
 
     @property
     def device_set(self) -> set[Device]:
+        """The device, as a set of one."""
         return {self._device}
 
     @property
     def memory_kind(self) -> str | None:
+        """The kind of the device's memory; None for the default."""
         return self._memory_kind
 
     def __eq__(self, other: object) -> bool:

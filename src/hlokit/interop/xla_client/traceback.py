@@ -15,7 +15,25 @@ _OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 @dataclass(frozen=True)
 class Frame:
-    """A line of a function. `function_start_line` is the line of its `def`."""
+    """A call in a stack.
+
+    Parameters
+    ----------
+    file_name : str
+        The file.
+    function_name : str
+        The function.
+    function_start_line : int
+        The line of the function's `def`.
+    line_num : int
+        The line that ran.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.Frame("model.py", "layer", 10, 12)
+    layer;model.py:12
+    """
 
     file_name: str
     function_name: str
@@ -27,7 +45,21 @@ class Frame:
 
 
 class Traceback:
-    """The active functions, the innermost first. `Traceback.enabled = False` turns off what collects them."""
+    """The call stack, the innermost call first. `Traceback.enabled = False` turns its recording off.
+
+    Parameters
+    ----------
+    codes : sequence of code objects
+        The functions that were active.
+    instructions : sequence of int
+        The offset of the instruction at which each of them was.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> xc.Traceback.get_traceback().frames[0].line_num
+    1
+    """
 
     __slots__ = ("_codes", "_instructions")
     enabled = True
@@ -38,7 +70,13 @@ class Traceback:
 
     @staticmethod
     def get_traceback() -> Traceback | None:
-        """The traceback of the caller; None where tracebacks are not enabled."""
+        """The stack of the caller, without hlokit's own calls.
+
+        Returns
+        -------
+        Traceback or None
+            None if recording is turned off.
+        """
         if not Traceback.enabled:
             return None
         frame: FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage]
@@ -54,22 +92,46 @@ class Traceback:
 
     @property
     def frames(self) -> list[Frame]:
+        """The calls, the innermost first."""
         return [
             Frame(code.co_filename, code.co_name, code.co_firstlineno, self.code_addr2line(code, instruction))
             for code, instruction in zip(self._codes, self._instructions, strict=True)
         ]
 
     def raw_frames(self) -> tuple[list[CodeType], list[int]]:
-        """The functions' code, and the offset of the instruction that each was at."""
+        """The calls as code objects and offsets, the innermost first.
+
+        Returns
+        -------
+        (list of code objects, list of int)
+            The functions, and the offset of the instruction at which each of them was.
+        """
         return list(self._codes), list(self._instructions)
 
     def as_python_traceback(self) -> TracebackType | None:
-        """The frames as Python's module `traceback` takes them, the outermost first. They have no variables."""
+        """The stack as Python's module `traceback` takes it, the outermost call first.
+
+        Returns
+        -------
+        traceback or None
+            Its frames have no variables. None if the stack is empty.
+        """
         return self.traceback_from_frames(self.frames)
 
     @staticmethod
     def traceback_from_frames(frames: Sequence[Frame]) -> TracebackType | None:
-        """Frames, the innermost first, as Python's module `traceback` takes them."""
+        """Calls as Python's module `traceback` takes them, the outermost first.
+
+        Parameters
+        ----------
+        frames : sequence of Frame
+            The calls, the innermost first.
+
+        Returns
+        -------
+        traceback or None
+            Its frames have no variables. None if there are no calls.
+        """
         found: TracebackType | None = None
         for frame in frames:
             found = TracebackType(found, _python_frame(frame), -1, frame.line_num)
@@ -77,7 +139,20 @@ class Traceback:
 
     @staticmethod
     def code_addr2line(code: CodeType, lasti: int) -> int:
-        """The line of the instruction at this offset."""
+        """The line of an instruction.
+
+        Parameters
+        ----------
+        code : code object
+            The function.
+        lasti : int
+            The offset of the instruction.
+
+        Returns
+        -------
+        int
+            The line.
+        """
         line = code.co_firstlineno
         for start, end, number in code.co_lines():
             if start <= lasti < end and number is not None:
@@ -86,7 +161,20 @@ class Traceback:
 
     @staticmethod
     def code_addr2location(code: CodeType, lasti: int) -> tuple[int, int, int, int]:
-        """Start line, start column, end line, end column of the instruction at this offset; 0 for what is unknown."""
+        """The place of an instruction in its file.
+
+        Parameters
+        ----------
+        code : code object
+            The function.
+        lasti : int
+            The offset of the instruction.
+
+        Returns
+        -------
+        (int, int, int, int)
+            Start line, start column, end line, end column; 0 where unknown.
+        """
         place = list(code.co_positions())[lasti // 2]
         line, end_line, column, end_column = (number or 0 for number in place)
         return line, column, end_line, end_column
@@ -120,7 +208,25 @@ def _python_frame(frame: Frame) -> FrameType:
 
 @contextmanager
 def tracebacks(enabled: bool = True) -> Generator[None]:
-    """Sets Traceback.enabled inside the block."""
+    """A context in which tracebacks are recorded, or not.
+
+    Parameters
+    ----------
+    enabled : bool, optional
+        Whether they are recorded.
+
+    Returns
+    -------
+    context manager
+        It has no value, and restores the setting.
+
+    Examples
+    --------
+    >>> from hlokit.interop import xla_client as xc
+    >>> with xc.tracebacks(False):
+    ...     print(xc.Traceback.get_traceback())
+    None
+    """
     saved = Traceback.enabled
     Traceback.enabled = enabled
     try:

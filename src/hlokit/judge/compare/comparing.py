@@ -104,13 +104,21 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
+        """Whether all engines agree with the reference."""
         return not any(judgement.is_finding for judgement in self.judgements)
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.judgements))
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The judgements as values that `json.dumps` takes."""
+        """The judgements as values that `json.dumps` takes.
+
+        Returns
+        -------
+        list of dict
+            For each engine its name, verdict, message, seconds, and the instruction, rules, pass and kernel to which
+            a difference was traced.
+        """
         return [
             {
                 "engine": j.engine, "verdict": j.verdict, "message": j.message, "seconds": round(j.outcome.seconds, 4),

@@ -60,7 +60,18 @@ class Conformance:
         return {label: tuple(results) for label, results in found.items() if results}
 
     def counts(self, label: str | None = None) -> dict[Status, int]:
-        """The number of cases, of a rule or of all, with each status."""
+        """The number of cases with each status.
+
+        Parameters
+        ----------
+        label : str, optional
+            A rule, whose cases are counted; by default all cases.
+
+        Returns
+        -------
+        dict
+            The numbers by status.
+        """
         results = self.results if label is None else self.by_rule.get(label, ())
         return {status: sum(r.status == status for r in results) for status in STATUSES}
 
@@ -72,7 +83,13 @@ class Conformance:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """The results as values that `json.dumps` takes."""
+        """The results as values that `json.dumps` takes.
+
+        Returns
+        -------
+        dict
+            The engine, the numbers by rule and status, and the cases with their verdicts.
+        """
         return {
             "engine": self.engine,
             "rules": {label: self.counts(label) for label in self.by_rule},
@@ -86,13 +103,25 @@ class Conformance:
         }  # fmt: skip
 
     def to_html(self) -> str:
-        """The report as a page: a table of the rules, and what failed."""
+        """The report as a page: a table of the rules, and the cases that failed.
+
+        Returns
+        -------
+        str
+            HTML.
+        """
         from hlokit.judge.conform.page import page_of
 
         return page_of(self)
 
     def to_junit(self) -> str:
-        """The report as JUnit's XML: a test suite for each rule, a test case for each of its cases."""
+        """The report as JUnit's XML: a test suite for each rule, a test case for each of its cases.
+
+        Returns
+        -------
+        str
+            XML.
+        """
         from hlokit.judge.conform.junit import junit_of
 
         return junit_of(self)

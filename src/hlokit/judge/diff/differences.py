@@ -65,10 +65,23 @@ class ModuleDiff(Differences):
     """
 
     def to_text(self) -> str:
+        """The differences as text, as `print` shows them.
+
+        Returns
+        -------
+        str
+            One line for each difference; lines of instructions begin with -, + or a space.
+        """
         return "\n".join(line.text for line in lines_of(self))
 
     def to_json(self) -> dict[str, Any]:
-        """The same as a value that `json.dumps` takes."""
+        """The differences as values that `json.dumps` takes.
+
+        Returns
+        -------
+        dict
+            The modules' names, whether they are equal, the numbers of differences, and each difference.
+        """
         return {
             "a": self.a.name,
             "b": self.b.name,
@@ -79,7 +92,13 @@ class ModuleDiff(Differences):
         }
 
     def to_html(self) -> str:
-        """The text of `view()`."""
+        """The page that `view()` makes.
+
+        Returns
+        -------
+        str
+            HTML.
+        """
         return self.view().html
 
     def view(self) -> View:

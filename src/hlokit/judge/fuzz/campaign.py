@@ -72,7 +72,13 @@ class Campaign:
     next_seed: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The same as a value that `json.dumps` takes."""
+        """The campaign as values that `json.dumps` takes.
+
+        Returns
+        -------
+        dict
+            The number of programs by verdict, the number that were skipped, the next seed, and the findings.
+        """
         return {
             "verdicts": dict(sorted(self.verdicts.items())),
             "skipped": self.skipped,

@@ -77,11 +77,23 @@ class Partitioned:
         return import_module("hlokit.view.making").view_partitioned(self)
 
     def split(self, *arguments: Any) -> list[list[Any]]:
-        """The arguments of each device: its parts of whole arguments. Parts that stick out are padded with zeros.
+        """Splits whole arguments into those of each device.
 
-        Parts of donated arguments are copies, which the compiled program overwrites; others may be views of arguments.
+        Parameters
+        ----------
+        arguments : array or nested tuple of arrays
+            The program's arguments.
 
-        Raises ArgumentError for arguments that do not fit the program's parameters.
+        Returns
+        -------
+        list of lists
+            The arguments of each device. A part that extends beyond the array is padded with zeros. Parts of donated
+            arguments are copies, which the compiled program overwrites; others may be views of the arguments.
+
+        Raises
+        ------
+        ArgumentError
+            The arguments do not fit the program's parameters.
         """
         if len(arguments) != len(self._inputs):
             raise ArgumentError(f"split: {len(arguments)} arguments, expected {len(self._inputs)}")
@@ -95,7 +107,23 @@ class Partitioned:
         return found
 
     def join(self, results: Sequence[Any]) -> Any:
-        """The whole result, of the devices' results. Raises ArgumentError for another number of them."""
+        """Joins the devices' results into the whole result.
+
+        Parameters
+        ----------
+        results : sequence
+            The result of each device.
+
+        Returns
+        -------
+        array or nested tuple of arrays
+            The result of the program.
+
+        Raises
+        ------
+        ArgumentError
+            The number of results is not that of the devices.
+        """
         if len(results) != self._grid.size:
             raise ArgumentError(f"join: results of {len(results)} devices, expected {self._grid.size}")
         shape, placements = self._output

@@ -33,7 +33,7 @@ def _unary(name: str, function: Any) -> OpFunction:
     def accurate(operand: Op, result_accuracy: ResultAccuracyOf) -> hk.XlaOp:
         return function(operand, result_accuracy)
 
-    call.__doc__ = function.__doc__
+    call.__doc__ = (function.__doc__ or "").partition("\n\n")[0]
     made = OpFunction(name, call, 1, "XlaOp")
     return made.overload(accurate) if name in ACCURATE else made
 
@@ -42,7 +42,7 @@ def _binary(name: str, function: Any) -> OpFunction:
     def call(lhs: Op, rhs: Op, broadcast_dimensions: OptionalInts = None) -> hk.XlaOp:
         return function(lhs, rhs, broadcast_dimensions=broadcast_dimensions or ())
 
-    call.__doc__ = function.__doc__
+    call.__doc__ = (function.__doc__ or "").partition("\n\n")[0]
     return OpFunction(name, call, 1, "XlaOp")
 
 

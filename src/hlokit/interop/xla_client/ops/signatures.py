@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
+import hlokit as hk
 from hlokit.errors import HlokitError
 from hlokit.interop.xla_client.builder import RefusedOp, XlaBuilder, XlaOp
 from hlokit.interop.xla_client.errors import status_error
@@ -88,7 +89,11 @@ class OpFunction:
     @property
     def __doc__(self) -> str:  # type: ignore[override]
         lines = [signature.text(self.__name__) for signature in self.signatures]
-        return "\n".join([*lines, "", self._summary])
+        error = "A broken rule makes the builder's `build` raise XlaRuntimeError."
+        if "XlaOp" not in self.returns:
+            error = "Raises XlaRuntimeError if a rule is broken."
+        more = f"Parameters, result and rules: {_described_by(self.signatures[0].function)}. {error}"
+        return "\n".join([*lines, "", self._summary, "", more])
 
     def overload(self, function: Callable[..., Any]) -> OpFunction:
         """Adds another way to call it."""
@@ -141,6 +146,14 @@ class OpFunction:
 
     def __repr__(self) -> str:
         return f"<op function {self.__name__}>"
+
+
+def _described_by(function: Callable[..., Any]) -> str:
+    """The public function that an op function's body calls: the one whose docstring describes the op."""
+    called = (*function.__code__.co_names, *(cell.cell_contents.__name__ for cell in function.__closure__ or ()))
+    names = [name for name in called if name != "hk"]
+    owners = {"hk": hk, "Builder": hk.Builder}
+    return next(f"`{owner}.{name}`" for name in names for owner, found in owners.items() if hasattr(found, name))
 
 
 def op(results: int = 1, returns: str = "XlaOp") -> Callable[[Callable[..., Any]], OpFunction]:
