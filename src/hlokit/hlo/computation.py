@@ -481,9 +481,14 @@ class Computation:
             raise ShapeError(
                 "HMOD-2", f"order of {self.name}", f"{len(wanted)} instructions", "a permutation of its own"
             )
+        if wanted == [*self._instructions]:
+            return
+        is_post_order = wanted == self._order and self._order_version == self.version
         self.root_or_none = self.root
         self._instructions = dict.fromkeys(wanted)
         self.version += 1
+        if is_post_order:  # it depends on the order of what has no users alone, which is as it was
+            self._order_version = self.version
 
     def _copy(self, instruction: Instruction, values: dict[Instruction, Instruction]) -> Instruction:
         operands = [values[o] for o in instruction.operands]

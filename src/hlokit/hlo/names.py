@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from hlokit.types.dtype import DTYPES
 
@@ -27,6 +28,7 @@ def is_identifier(name: str) -> bool:
     return _IDENTIFIER.match(name) is not None
 
 
+@lru_cache(1 << 16)
 def identifier(name: str) -> str:
     """`name` if HLO text can hold it (LEX-4), else the nearest name that it can, with `_` for other characters.
 
@@ -63,6 +65,7 @@ class Names:
         return f"{root}.{number}"
 
 
+@lru_cache(1 << 16)  # names are made unique after each pass
 def _split(name: str) -> tuple[str, int, bool]:
     """Root, numeric suffix (0 without) and whether there was one."""
     root, dot, suffix = name.rpartition(".")

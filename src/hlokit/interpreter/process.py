@@ -72,7 +72,7 @@ class Process:
         self.replica_id, self.partition_id, self.replica_count, self.partition_count = place
         self.device = place.device
         self.transport: Transport = transport or Alone()
-        apart = not self.transport.shares_memory  # first: to ask for the class takes longer than all else here
+        apart = transport is not None and not transport.shares_memory  # first: to ask for the class takes long
         self.apart = transport if apart and isinstance(transport, Apart) else None
         self.routes = routes
         self.instruction: Instruction | None = None
