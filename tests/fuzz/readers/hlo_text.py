@@ -10,7 +10,7 @@ from hlokit.errors import ParseError
 from hlokit.hlo.compare import same_module
 from hlokit.text.findings import findings
 from hlokit.text.parser import parse_hlo
-from tests.fuzz.readers.fuzzer import EXACT, Broken, Fuzzer, edited, sound
+from tests.fuzz.readers.fuzzer import EXACT, Broken, Fuzzer, edited, settled, sound
 from tests.text.witness import read_bundle
 
 _TOKEN = re.compile(rb"[A-Za-z_%][\w.\-]*|-?[0-9][\w.\-]*|\s+|.", re.DOTALL)
@@ -43,6 +43,7 @@ def check(data: bytes) -> str:
         if len(data) < 1 << 16 and "UTF-8" not in str(error):
             _check_findings(data.decode(), error)
         raise
+    module = settled(module)
     text = module.to_text(EXACT)
     again = parse_hlo(text)
     difference = same_module(module, again)

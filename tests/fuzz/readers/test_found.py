@@ -20,6 +20,7 @@ from hlokit.interop.pjrt.options import varint
 from hlokit.proto.module import module_from_proto, module_to_proto
 from hlokit.proto.schema import message_class
 from hlokit.runtime.plan import plan_key
+from tests.fuzz.readers import hlo_proto, hlo_text
 from tests.golden.check import time_limit
 
 IDENTITY = "func.func public @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> }"
@@ -291,3 +292,19 @@ def test_printing_to_a_terminal(
     print_module(path)
     said = capsys.readouterr().out
     assert "\x1b" not in said and "\u241b[2J" in said
+
+
+# -- text that XLA prints and reads otherwise
+
+
+def test_what_is_read_otherwise_than_it_is_printed_is_settled_once() -> None:
+    """A sharding of one kind of devices that is left (HSHARD-8), and element sizes of constants (HLAY-8)."""
+    sharding = "{devices=[1,1,3,1]<=[3] last_tile_dims={unreduced,replicated}}"
+    text = f"HloModule m\nENTRY e {{ ROOT p = f32[8,8] parameter(0), sharding={sharding} }}"
+    assert hlo_text.check(text.encode()) == "read"
+    module = hk.parse("HloModule m\nENTRY e { ROOT c = s4[2] constant({1, 2}) }")
+    proto = message_class("Module")()
+    proto.ParseFromString(module_to_proto(module))
+    for computation in proto.computations:
+        computation.instructions[0].shape.layout.element_size_in_bits = 4
+    assert hlo_proto.check(proto.SerializeToString(deterministic=True)) == "read"
