@@ -137,6 +137,7 @@ def test_few_rows_along_the_inner_axis(rows: int, columns: int, target: str) -> 
     """Sums of several columns are added up together: with fewer, and with a last group that is not full."""
     for dtype in (dt.f32, dt.f64, dt.s32):
         check_dot(dtype, (rows, 37), (columns, 37), dtype, TARGETS[target](), **RHS_ALONG)
+        check_dot(dtype, (2 * rows, 300), (columns, 300), dtype, TARGETS[target](), **RHS_ALONG)
 
 
 @pytest.mark.parametrize("target", TARGETS)

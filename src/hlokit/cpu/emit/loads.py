@@ -14,6 +14,7 @@ from hlokit.cpu.llvm import Pointer, Pointers, Value, type_of
 from hlokit.cpu.loops import tiles
 from hlokit.cpu.loops.expr import Buffer, Node, RuntimeInt
 from hlokit.cpu.math import primitives
+from hlokit.cpu.math.formats import extended
 from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
@@ -148,10 +149,8 @@ def from_memory(value: Value, dtype: DType, scope: Scope) -> Value:
         with scope.region:
             return value.ne(0)
     if dtype.is_integral and dtype.bits < 8:
-        unused = 8 - dtype.bits
         with scope.region:
-            value = value << unused
-            return value.sar(unused) if dtype.is_signed else value >> unused
+            return extended(value, dtype)
     return value
 
 

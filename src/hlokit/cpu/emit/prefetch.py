@@ -30,6 +30,8 @@ class Prefetcher:
         is a stream of its own, which the machine's prefetching sees when much of it is read. The first time for what
         comes soon: the machine's own stops at each page, and long chains of operations leave no room to wait.
         """
+        if not self.emission.asks:
+            return
         fold = self.emission.fold
         buffer, affine = node.data[:2]
         axis, loops = scope.lane_axis, self.emission.loops

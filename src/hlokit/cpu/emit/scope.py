@@ -119,6 +119,7 @@ class Emission:
     within   the expressions of these stores
     fold     the fold whose loop is being written
     streams  some results are stored past the caches
+    asks     loads ask for what is read later
     """
 
     fn: Function
@@ -129,6 +130,7 @@ class Emission:
     within: Expressions = field(default_factory=Expressions)
     fold: Node | None = None
     streams: bool = False
+    asks: bool = True
 
     @classmethod
     def of(cls, fn: Function, loops: Loops, bits: int = 0) -> Emission:

@@ -160,6 +160,7 @@ class PrologueLoader:
         """The loops' code at this place: what their axes count there."""
         fn.target = self._target
         emission = Emission.of(fn, self._loops)
+        emission.asks = False  # the routine knows in which order it reads
         counted = emission.root.axes
         counted.update({axis: fn.index(0) for axis in self._loops.order if axis.extent == 1})
         inner, size = len(self._axes), 1
@@ -167,10 +168,10 @@ class PrologueLoader:
             inner -= 1
             size *= self._axes[inner].extent
         if size == length:
-            _count(counted, self._axes[:inner], row // length)
+            _count(counted, self._axes[:inner], row)
             _count(counted, self._axes[inner:], column)
         else:
-            _count(counted, self._axes, row + column)
+            _count(counted, self._axes, row * length + column)
         return emission
 
 

@@ -35,8 +35,8 @@ class Loader(Protocol):
     run: int
 
     def read(self, fn: Function, row: Index, column: Index, lanes: int, length: int, mask: Value | None) -> Value:
-        """`lanes` elements from number row + column on, as memory would have them. `row` is a multiple of `length`,
-        and `column` less. The function's first parameter, or one of that name, is the table, %table."""
+        """`lanes` elements from number row * length + column on, as memory would have them; `column` is less than
+        `length`. The function's first parameter, or one of that name, is the table, %table."""
         ...
 
     def prefetch(self, fn: Function, row: Index, column: Index, length: int) -> None:

@@ -82,6 +82,16 @@ def _number(like: Value, number: int, target: DType) -> Value:
 # -- integers
 
 
+def extended(value: Value, dtype: DType) -> Value:
+    """An integer below a byte, without the bits above its own, which mean nothing in memory.
+
+    Not by shifts: x86 has none of bytes.
+    """
+    value = value & ((1 << dtype.bits) - 1)
+    sign = 1 << (dtype.bits - 1)
+    return (value ^ sign) - sign if dtype.is_signed else value
+
+
 def _resize(value: Value, source: DType, target: DType) -> Value:
     """Modulo 2^bits; below a byte the register's upper bits copy the sign or are zero."""
     scalar = scalar_type(target)

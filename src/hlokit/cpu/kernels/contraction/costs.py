@@ -69,6 +69,8 @@ FEW_ROWS = 4
 """Rows of a product that reads its other operand once, as it is: memory holds it up, not arithmetic."""
 STREAMED_ROWS, MOST_STREAMED_ROWS = 8, 16
 """Rows whose sums lie in registers at once where the other operand is read once by rows, and rows of such a product."""
+LEAST_ALONG = 16
+"""Vectors along the inner axis of a product of more rows than few, whose sums are in vectors along that axis."""
 LEAST_STREAMED = 32
 """Steps of the inner axis of such a product."""
 STREAMED_SUMS = 1 << 18

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlokit.cpu.llvm import Function, Index, LaneMask, Pointer, Type, Value, memory_type, type_of
-from hlokit.cpu.math.formats import convert, widen
+from hlokit.cpu.math.formats import convert, extended, widen
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 
@@ -54,9 +54,8 @@ def widened(value: Value, dtype: DType, wide: Type) -> Value:
         value = widen(value, dtype)
         return value.cast("fpext" if value.bits < wide.bits else "fptrunc", wide.scalar)
     is_signed = dtype.kind == "signed"
-    if dtype.bits < 8 and dtype.kind != "pred":  # the upper bits in memory mean nothing
-        raised = value << (8 - dtype.bits)
-        value = raised.sar(8 - dtype.bits) if is_signed else raised >> (8 - dtype.bits)
+    if dtype.bits < 8 and dtype.kind != "pred":
+        value = extended(value, dtype)
     if wide.is_float:
         return value.cast("sitofp" if is_signed else "uitofp", wide.scalar)
     return value.cast("trunc" if value.bits > wide.bits else "sext" if is_signed else "zext", wide.scalar)

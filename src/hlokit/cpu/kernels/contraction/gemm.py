@@ -110,9 +110,11 @@ class Product:
     def operand(self, side: ProductSide) -> Operand:
         """The reader of a side."""
         if side.is_loaded:
-            loader, size = self.call.loader, self.call.operands[side.number].dimensions[-1]
+            loader, length = self.call.loader, self.call.operands[side.number].dimensions[-1]
             assert loader is not None
-            return LoadedOperand(self.module, self.call.target, self.fn.pointer("table"), side, loader, size)
+            if side.free.stride(side.role) == 1:
+                length = side.free.size
+            return LoadedOperand(self.module, self.call.target, self.fn.pointer("table"), side, loader, length)
         return Operand(self.module, self.call.target, self.pointer(side.number), side)
 
     def pointer(self, number: int) -> Pointer:

@@ -71,6 +71,11 @@ class Operand:
             return [parts[0] ^ -128]  # as bytes without sign: 128 more, which the tile takes off again
         return parts
 
+    @property
+    def row_unit(self) -> int:
+        """Elements in which places of rows are counted."""
+        return 1
+
     def read_row(self, row: Index, column: Index, lanes: int, mask: Value | None = None) -> list[Value]:
         """The elements of a row of rhs, which begins at a place, from a column on."""
         return self.read(row + column, lanes, mask)
@@ -101,7 +106,7 @@ class Operand:
 
 @dataclass
 class LoadedOperand(Operand):
-    """A side that a fused prologue makes. `base` is the table's address."""
+    """A side that a fused prologue makes. `base` is the table's address, `length` that of a row."""
 
     loader: Loader
     length: int
@@ -114,8 +119,11 @@ class LoadedOperand(Operand):
         return replace(self, base=addresses["table"])
 
     def read(self, place: Index, lanes: int, mask: Value | None = None) -> list[Value]:
-        column = place % self.length
-        return self.read_row(place - column, column, lanes, mask)
+        return self.read_row(place // self.length, place % self.length, lanes, mask)
+
+    @property
+    def row_unit(self) -> int:
+        return self.length
 
     def read_row(self, row: Index, column: Index, lanes: int, mask: Value | None = None) -> list[Value]:
         a, memory = self.side.arithmetic, memory_of(self.side.dtype)

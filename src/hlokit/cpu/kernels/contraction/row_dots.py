@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlokit.cpu.kernels.contraction import costs
-from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, outer_product
+from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, has_32_registers, outer_product
 from hlokit.cpu.kernels.contraction.elements import element_bytes
 from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product, ProductPlan
-from hlokit.cpu.kernels.contraction.gemm_plan import Blocking
+from hlokit.cpu.kernels.contraction.gemm_plan import Blocking, sides_of
 from hlokit.cpu.kernels.contraction.space import Space
 from hlokit.cpu.kernels.routine import Call, up
 from hlokit.cpu.llvm import Index, Value
@@ -36,7 +36,7 @@ class RowDots(Product):
     def _columns(self, places: Places, column: Index, count: int) -> None:
         """Columns that are a vector of the result, or its last part."""
         fn, m = self.fn, self.blocking.rows
-        each = min(1 << count.bit_length() - 1, 8 // m)
+        each = min(1 << count.bit_length() - 1, _columns_at_once(m, self.call))
         with fn.loop(0, count, each) as first:
             self._sums(places, column, first.index, each, count)
         rows = fn.index(0), fn.index(m)
@@ -97,11 +97,23 @@ def _totals(sums: Sequence[Value]) -> Value:
     return sums[0]
 
 
+def _columns_at_once(rows: int, call: Call) -> int:
+    """Columns whose sums with all rows lie in registers; of one row as many as memory is read in streams."""
+    sums = 2 * costs.STREAMS if rows > 1 and has_32_registers(call.target) else costs.STREAMS
+    return 1 << (sums // rows).bit_length() - 1
+
+
 def plan_row_dots(call: Call, space: Space, how: Arithmetic) -> ProductPlan | None:
     """The plan, if the product is one for this way: few rows, both operands along the inner axis."""
     lanes = how.lanes(call.target)
-    if how.is_complex or space.rows.size > costs.FEW_ROWS or space.inner.size < lanes:
+    lhs, _ = sides_of(call, space, how)
+    if how.is_complex or space.rows.size > costs.STREAMED_ROWS or space.inner.size < lanes:
         return None
+    if space.rows.size > costs.FEW_ROWS:
+        # the registers hold few columns; rows that are converted would be for each, and sums of lanes take their time
+        is_long = space.inner.size >= costs.LEAST_ALONG * lanes
+        if not (is_long and lhs.is_factor() and has_32_registers(call.target)):
+            return None
     if not all(space.inner.is_contiguous(role, lanes) and space.inner.stride(role) != 0 for role in ("lhs", "rhs")):
         return None
     g, m, n = space.batch.size, space.rows.size, space.columns.size

@@ -119,13 +119,13 @@ class StreamedProduct(Product):
             count = self._filled(count)
         for row in range(m):
             fn.memset(sums + row * self.sums_bytes, 0, count * self.arithmetic.total_bytes)
-        stride = self.rhs.side.inner.stride("rhs")
+        stride, unit = self.rhs.side.inner.stride("rhs"), self.rhs.row_unit
         assert stride is not None
         with fn.loop(*inner, self.plan.steps) as loop:
             steps = (inner[1] - loop.index).least(self.plan.steps)
             factors = self._factors(places["lhs"], loop.index, steps)
-            row = places["rhs"] + self.rhs.side.inner.offset("rhs", loop.index)
-            numbers = map(fn.index, (row, *columns, stride, steps, self.sums_bytes, *self.factor_steps))
+            row = (places["rhs"] + self.rhs.side.inner.offset("rhs", loop.index)) // unit
+            numbers = map(fn.index, (row, *columns, stride // unit, steps, self.sums_bytes, *self.factor_steps))
             fn.call(name, *self.rhs.addresses.values(), factors, sums, *numbers)
         if self.plan.splits == 1 and not self.blocking.keeps_out:
             self._hand_out(sums, columns, places["out"])
@@ -227,8 +227,9 @@ class RowsStep:
     void f(ptr address of rhs..., ptr factors, ptr sums, i64 row, i64 begin, i64 end, i64 stride, i64 steps,
            i64 pitch, i64 factor_step, i64 factor_row)
 
-    `row` is the place of the first row in rhs, `stride` how far the next one is, `factor_step` and `factor_row` how far
-    the next step's factor is, and the next row's; of the columns from begin to end `sums` has the first one first.
+    `row` is the place of the first row in rhs, `stride` how far the next one is (see Operand.row_unit); `factor_step`
+    and `factor_row` say how far the next step's factor is, and the next row's; of the columns from begin to end `sums`
+    has the first one first.
     """
 
     def __init__(self, plan: StreamedPlan) -> None:
