@@ -172,6 +172,7 @@ def test_parse_takes_the_bytes_of_any_file() -> None:
     ("start", "kind"),
     [
         ("", "an empty file"),
+        ("dumps/module_0001.before.hlo", "the name of a file, which hk.load reads"),
         ("; ModuleID = 'f'\nsource_filename = \"f\"\n", "LLVM IR"),
         ("\ndigraph G {\nlabel=<f>", "a Graphviz graph"),
         ("\n<!DOCTYPE html>\n<html>", "a web page"),

@@ -38,6 +38,8 @@ def test_own_passes_unknown_names_and_broken_passes() -> None:
     ]
     with pytest.raises(hk.HlokitError, match="no pass 'nope'"):
         hk.optimize(module, ["nope"])
+    with pytest.raises(hk.ArgumentError, match=r"passes='dce' is not a list: write \['dce'\]"):
+        hk.optimize(module, "dce")
 
     def broken(module: HloModule) -> None:
         module.entry.root.shape = hk.f32[5]

@@ -200,6 +200,22 @@ def test_numpys_operators_are_the_handles(text: str) -> None:
     np.testing.assert_allclose(result, eval(text, {"np": np, "x": value, "array": array}))
 
 
+@pytest.mark.parametrize("convert", [float, int, complex])
+def test_a_handle_is_no_number(convert: Any) -> None:
+    x = hk.Builder().parameter(0, hk.f32)
+    with pytest.raises(hk.MisuseError, match=r"has no value yet: hk\.evaluate"):
+        convert(x)
+
+
+def test_branches_are_lists() -> None:
+    b = hk.Builder()
+    x = b.parameter(0, hk.s32)
+    with pytest.raises(hk.MisuseError, match=r"branch_computations is <parameter\.1: s32.*expected a list"):
+        hk.conditional(x, x, [x])
+    with pytest.raises(hk.MisuseError, match="branch_operands is 3, expected a list"):
+        hk.conditional(x, [hk.neg], 3)
+
+
 def test_an_array_becomes_a_handle_in_place() -> None:
     names = built(X)
     array: Any = np.ones((2, 3), np.float32)

@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from hlokit.builder.core import Builder, ComputationLike, XlaOp, checks_as, computation_of, emit, handles, rejected
 from hlokit.builder.handle import first_handle
-from hlokit.errors import BuildError, ShapeError
+from hlokit.errors import BuildError, MisuseError, ShapeError
 from hlokit.ops.control_flow import Call, Conditional, Map, While
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
 from hlokit.types import dtype as dtypes
@@ -333,6 +333,10 @@ def conditional(*arguments: Any, **named: Any) -> XlaOp:
         raise BuildError(f"conditional takes {', '.join(_PREDICATED)} or {', '.join(_INDEXED)}, got {given}", "COND-4")
     selector, *rest = (*arguments, *(named[name] for name in names[len(arguments) :]))
     operands, computations = (rest[0::2], rest[1::2]) if names is _PREDICATED else rest[::-1]
+    if names is _INDEXED:
+        for name, value in zip(names[1:], rest, strict=True):
+            if not isinstance(value, (Sequence, XlaOp)) or (isinstance(value, XlaOp) and not value.shape.is_tuple):
+                raise MisuseError(f"conditional({', '.join(names)}): {name} is {value!r}, expected a list")
     selector = first_handle(selector, *operands).builder.handle(selector)
     if names is _PREDICATED and selector.shape.static is not dtypes.pred[()]:
         raise ShapeError("COND-2", "pred", selector.shape, "pred[]")

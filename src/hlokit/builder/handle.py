@@ -80,6 +80,11 @@ class XlaOp:
             "hk.max(x, y)"
         )
 
+    def __float__(self) -> NoReturn:
+        raise MisuseError(f"{self!r} has no value yet: hk.evaluate(b.build(x), ...) gives it")
+
+    __int__ = __complex__ = __float__
+
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> XlaOp:
         """NumPy's operators, of an array and a handle, are the handle's. Raises BuildError for all else of NumPy."""
         operator = _OPERATORS.get(ufunc.__name__)

@@ -38,6 +38,7 @@ _TEXTS = (
     (r"\{ ?lambda ", "a jaxpr: jax.jit(f).lower(...).as_text() gives StableHLO"),
     (r"#!|import \w|from [\w.]+ import|def \w+\(", "a Python program, or another script"),
     (r"[\[{]\s*[\"{\[\]}]", "JSON"),
+    (r"[^\s{}()=%]+\.(hlo|txt|text|mlir|mlirbc|pb|pbtxt|bin|gz)\s*\Z", "the name of a file, which hk.load reads"),
 )
 _TEXT_PROTOS = (
     (r"hlo_module \{|hlo \{|partitions \{", "a HloProto or snapshot"),

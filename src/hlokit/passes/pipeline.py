@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from hlokit.errors import HlokitError, VerifyError
+from hlokit.errors import ArgumentError, HlokitError, VerifyError
 from hlokit.hlo.lineage import Lineage, Mark, Stage, cloned, composed, identity, recording
 from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.hlo.verifier import verify
@@ -192,6 +192,8 @@ def optimize(
         A pass made a module that breaks rules, which the message names; or the given one does.
     HlokitError
         There is no pass of this name.
+    ArgumentError
+        `passes` is a str.
 
     Examples
     --------
@@ -201,6 +203,8 @@ def optimize(
     (3, 1)
     """
     check_is_module(module)
+    if isinstance(passes, str):
+        raise ArgumentError(f"optimize: passes={passes!r} is not a list: write [{passes!r}]")
     pipeline = Pipeline(tuple(DEFAULT if passes is None else passes), verify_each)
     if lineage:
         traced = Traced(module, with_stages=lineage == "stages")
