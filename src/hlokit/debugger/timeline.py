@@ -7,7 +7,7 @@ from collections import Counter
 from time import perf_counter
 from typing import Any
 
-from hlokit.debugger.machine import Machine, State, arrays_in
+from hlokit.debugger.machine import Machine, State
 from hlokit.hlo.instruction import Instruction
 
 _APART = 0.02
@@ -131,8 +131,3 @@ class Timeline:
 
 def _time(state: State) -> int:
     return state.time
-
-
-def nbytes_of(value: Any) -> int:
-    """Bytes of a value's arrays."""
-    return sum(a.nbytes for a in arrays_in(value))
