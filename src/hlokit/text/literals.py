@@ -38,9 +38,11 @@ def read_literal(lexer: Lexer, shape: Shape, part: bool = False) -> Literal:
         return _read_tuple(lexer, shape)
     if not shape.is_array:
         raise lexer.error(f"no literal has the shape {shape}", "HLIT-1")
+    if shape.rank and lexer.value == "{" and lexer.peek() == "...":
+        return _elided(lexer, shape)
+    if shape.is_unbounded:
+        raise lexer.error(f"no literal has the shape {shape}, whose size is not known", "HLIT-1")
     if shape.rank and lexer.value == "{":
-        if lexer.peek() == "...":
-            return _elided(lexer, shape)
         if shape.rank > _MAX_RANK:
             raise lexer.error(f"a constant of rank {shape.rank}: NumPy's limit is {_MAX_RANK}", "HLIT-1")
         array = None if part else _plain_array(lexer, shape)  # looks at the text up to `)`: once is enough

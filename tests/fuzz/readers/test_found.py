@@ -308,3 +308,11 @@ def test_what_is_read_otherwise_than_it_is_printed_is_settled_once() -> None:
     for computation in proto.computations:
         computation.instructions[0].shape.layout.element_size_in_bits = 4
     assert hlo_proto.check(proto.SerializeToString(deterministic=True)) == "read"
+
+
+@pytest.mark.parametrize("value", ["3", "{}", "{3}", "{{1}, {2}}"])
+def test_an_array_of_unknown_size_has_no_value(value: str) -> None:
+    shape = "f32[2,?]" if value.startswith("{{") else "f32[?]"
+    with pytest.raises(ParseError, match="no literal has the shape") as caught:
+        hk.parse(f"HloModule m\nENTRY e {{ ROOT c = {shape} constant({value}) }}")
+    assert caught.value.label == "HLIT-1"
