@@ -68,7 +68,7 @@ class BenchmarkChart(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         path = chart.FOLDER / f"{self.arguments[0]}.csv"
         self.env.note_dependency(str(path))
-        return [nodes.raw("", chart.chart(path), format="html")]
+        return [nodes.raw("", f'<div class="hlo-wide">{chart.chart(path)}</div>', format="html")]
 
 
 class ScaleChart(SphinxDirective):
@@ -78,7 +78,7 @@ class ScaleChart(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(scale_chart.FILE))
-        return [nodes.raw("", scale_chart.chart(self.arguments[0]), format="html")]
+        return [nodes.raw("", f'<div class="hlo-wide">{scale_chart.chart(self.arguments[0])}</div>', format="html")]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import re
 import sys
 import textwrap
 from collections import Counter
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import hlokit
@@ -27,10 +27,12 @@ from hlokit.cpu import compiler as _compiler  # noqa: F401  # fills KERNELS
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.debugger.debugger import Debugger
 from hlokit.hlo.op import OPS, Op
+from hlokit.interop import xla_client
 from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.executable import Executable
 from hlokit.stablehlo.mapping import CHLO, OTHERS, STABLEHLO
 from hlokit.stablehlo.printer.mapping import RULES as WRITERS
+from hlokit.tools.inputs import arguments_for
 from hlokit.tools.ops import made_by, reference, summary
 from hlokit.types import attributes as kinds
 from hlokit.types.dtype import DType
@@ -92,6 +94,7 @@ def reference_pages() -> dict[str, str]:
     pages |= {f"ops/{opcode}.md": _op_page(opcode) for opcode in sorted(OPS)}
     pages |= {"gallery.md": _gallery_index()} | {f"gallery/{p.stem}.md": _gallery_page(p) for p in _gallery()}
     pages |= {"api.md": _api_index()} | {f"api/{name}.md": _api_page(name) for name in API}
+    pages["api/xla_client.md"] = _xla_client_page()
     pages |= {"errors.md": _errors_index()} | {f"errors/{name}.md": _error_page(name) for name in api_names("errors")}
     return pages | {f"rules/{name}.md": _anchored(name) for name in rules.CHAPTERS}
 
@@ -105,7 +108,8 @@ def _gallery() -> list[Path]:
 
 
 def _gallery_index() -> str:
-    lines = ["# Gallery", "", "Programs in all their stages: text, after the passes, loops, LLVM IR and assembly.", ""]
+    stages = "Programs in all their stages: text, after the passes, loops, LLVM IR, assembly, and a profile."
+    lines = ["# Gallery", "", stages, ""]
     lines += [f"- [{_captions(path)[0]}](gallery/{path.stem}.md)" for path in _gallery()]
     return "\n".join(lines) + _toctree("gallery")
 
@@ -116,7 +120,7 @@ def _captions(path: Path) -> list[str]:
 
 
 def _gallery_page(path: Path) -> str:
-    """A program's stages as tabs, for AVX2, so that the page is the same wherever it is made."""
+    """A program's stages as tabs, for AVX2, so that they are the same wherever the page is made; last, its profile."""
     title, description = _captions(path)
     module = hlokit.load(path)
     compiled = hlokit.compile(module, target="x86-64-avx2")
@@ -126,10 +130,15 @@ def _gallery_page(path: Path) -> str:
     lines = [f"# {title}", "", description, "", "::::{tab-set}"]
     for name, text in stages:
         lines += [f":::{{tab-item}} {name}", "```text", text.strip("\n"), "```", ":::"]
+    profile = hlokit.compile(module).profile(*arguments_for(module, None, 0), repeat=20)
+    lines += [":::{tab-item} Profile", "```text", str(profile).strip("\n"), "```", _PROFILED, ":::"]
     lines += ["::::", "", "`hlokit compile FILE --emit loops` (or `hlo`, `llvm`, `asm`) prints a stage of any program."]
     return "\n".join(lines) + "\n"
 
 
+_PROFILED = """\
+`print(hk.compile(module).profile(*arguments, repeat=20))`, on the machine that built this page: the median time of each
+step, and what part of the machine's memory bandwidth and arithmetic it reaches."""
 _SHOWN = 70
 """Lines of LLVM IR and assembly on a page."""
 
@@ -150,6 +159,8 @@ def _op_page(opcode: str) -> str:
     figures = [diagram.figure(program) for program in _programs().get(opcode, ())]
     text = text.replace("\n- operands: ", "\n" + "\n".join([*figures, "- operands: "]), 1)
     text = text.replace("\n- lowering form: ", f"\n- compiled as: {compiled(OPS[opcode])}\n- lowering form: ", 1)
+    table = r"(?m)^(\| attribute \|.*\n(?:\|.*\n)+)"
+    text = re.sub(table, r":::{container} hlo-attributes\n\1:::\n", text)
     head, rules_title, rest = text.partition("\nRules:\n")
     return "\n".join([head, "", *_functions_of(opcode), "## Rules"[: 9 * bool(rules_title)], rest]) + "\n"
 
@@ -208,7 +219,7 @@ def _api_page_of(name: str) -> str:
 
 def _api_index() -> str:
     lines = ["# Python names", "", "Everything is in `hlokit`, imported as `hk`.", ""]
-    lines += ["```{toctree}", ":maxdepth: 1", "", *(f"api/{name}" for name in API), "```", ""]
+    lines += ["```{toctree}", ":maxdepth: 1", "", *(f"api/{name}" for name in (*API, "xla_client")), "```", ""]
     for page, title in API.items():
         names = [f"[`{name}`](api/{page}.md#{_anchor(name)})" for name in api_names(page)]
         lines += [f"**{title}**: {', '.join(names)}.", ""]
@@ -295,14 +306,38 @@ def _api_page(page: str) -> str:
         lines += [f"({_anchor(name)})=", f"## {name}", ""]
         if inspect.isclass(value):
             lines += [f"*class* `hk.{name}`", "", *_docstring(value)]
-            for member, what in sorted(vars(value).items()):
-                text = inspect.getdoc(what) if inspect.isfunction(what) or isinstance(what, property) else None
-                if text and not member.startswith("_") and page == "builder":
-                    lines += [f"### {name}.{member}", "", f"`{member}{_signature(what)}`", "", *_docstring(what)]
+            lines += _members(name, value) if page == "builder" else []
         elif inspect.isfunction(value):
             lines += [f"`hk.{name}{_signature(value)}`", "", *_docstring(value)]
         else:
             lines += [f"`hk.{name}`: {_named(value)}", ""]
+    return _linked("\n".join(lines), "../rules/") + "\n"
+
+
+def _members(name: str, owner: type) -> list[str]:
+    """The public methods and properties of a class."""
+    lines: list[str] = []
+    for member, what in sorted(vars(owner).items()):
+        what = getattr(what, "__func__", what)
+        if not member.startswith("_") and (inspect.isfunction(what) or isinstance(what, (property, cached_property))):
+            lines += [f"### {name}.{member}", "", f"`{member}{_signature(what)}`", "", *_docstring(what)]
+    return lines
+
+
+def _xla_client_page() -> str:
+    """The functions and classes of hlokit.interop.xla_client; op functions by the function of hlokit that each is."""
+    supported = "`from hlokit.interop import xla_client as xc`: [supported names and differences](../../xla_client.md)."
+    lines = ["# xla_client", "", supported]
+    found = {**vars(xla_client.xla_extension), **vars(xla_client)}
+    for name in sorted(found, key=str.lower):
+        value = found[name]
+        if getattr(value, "__module__", "").startswith(xla_client.__name__) and inspect.isroutine(value):
+            lines += ["", f"## {name}", "", f"`{name}{_signature(value)}`", "", *_docstring(value)]
+        elif getattr(value, "__module__", "").startswith(xla_client.__name__) and inspect.isclass(value):
+            lines += ["", f"## {name}", "", f"*class* `xc.{name}`", "", *_docstring(value), *_members(name, value)]
+    lines += ["", "## ops", "", "| function | described by |", "| --- | --- |"]
+    for name, function in sorted(xla_client.ops.FUNCTIONS.items()):
+        lines += [f"| `{name}` | {function.described_by} |"]
     return _linked("\n".join(lines), "../rules/") + "\n"
 
 
@@ -318,7 +353,7 @@ def _named(value: object) -> str:
 
 
 def _signature(function: object) -> str:
-    if isinstance(function, property):
+    if isinstance(function, (property, cached_property)):
         return ""
     return re.sub(r"'([^']*)'", r"\1", str(inspect.signature(function)))  # type: ignore[arg-type]
 

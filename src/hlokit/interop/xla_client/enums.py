@@ -129,7 +129,7 @@ class TriangularSolveOptions_Transpose(Enumeration):
 
 
 class HostBufferSemantics(Enumeration):
-    """How long `Client.buffer_from_pyval` may rely on the array that it is given; all but ZERO_COPY copy it.
+    """The time for which `Client.buffer_from_pyval` may rely on the array that it is given; all but ZERO_COPY copy it.
 
     Examples
     --------

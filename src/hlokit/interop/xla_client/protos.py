@@ -344,7 +344,7 @@ class PrecisionConfig:
 
 
 class GatherDimensionNumbers:
-    """How gather's start indices address the operand, and where slices lie in the result.
+    """The dimensions by which gather's start indices address the operand, and those of slices in the result.
 
     Examples
     --------
@@ -363,7 +363,7 @@ class GatherDimensionNumbers:
 
 
 class ScatterDimensionNumbers:
-    """How scatter's indices address the operand, and where windows lie in the updates.
+    """The dimensions by which scatter's indices address the operand, and those of windows in the updates.
 
     Examples
     --------

@@ -92,8 +92,13 @@ class OpFunction:
         error = "A broken rule makes the builder's `build` raise XlaRuntimeError."
         if "XlaOp" not in self.returns:
             error = "Raises XlaRuntimeError if a rule is broken."
-        more = f"Parameters, result and rules: {_described_by(self.signatures[0].function)}. {error}"
+        more = f"Parameters, result and rules: {self.described_by}. {error}"
         return "\n".join([*lines, "", self._summary, "", more])
+
+    @property
+    def described_by(self) -> str:
+        """The function of hlokit whose docstring describes the op, as it is written there."""
+        return _described_by(self.signatures[0].function)
 
     def overload(self, function: Callable[..., Any]) -> OpFunction:
         """Adds another way to call it."""
