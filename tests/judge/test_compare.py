@@ -281,3 +281,15 @@ def test_a_report_whose_least_program_is_judged_otherwise_has_the_given_one(
         judgement = report.write_report(found, found.judgements[0], engine, tmp_path / "report")
     assert judgement is found.judgements[0]
     assert "negate" in (tmp_path / "report" / "program.hlo").read_text()
+
+
+def test_what_fails_in_a_value_that_nothing_uses_is_named(tmp_path: Path) -> None:
+    """In a called computation: the engine runs it, and so must what is tried by itself."""
+    module = hk.parse("""HloModule m
+f { x = f32[2] parameter(0) dead = f32[2] cosine(x) ROOT n = f32[2] negate(x) }
+ENTRY e { x = f32[2] parameter(0) y = f32[2] sine(x) ROOT c = f32[2] call(y), to_apply=f }""")
+    with CommandEngine(tool(tmp_path, "cosine", "1 // 0")) as engine:
+        found = hk.compare_engines(module, np.zeros(2, np.float32), engines=[engine])
+    (judgement,) = found.judgements
+    assert judgement.verdict == "failed"
+    assert judgement.instruction.startswith("%c = f32[2]{0} call(")

@@ -174,3 +174,25 @@ def test_bits_of_nans_are_left_open(tmp_path: Path) -> None:
     with CommandEngine(tool(tmp_path, "add", flipped)) as engine:
         (found,) = hk.compare_engines(hk.parse(text), np.float32([1, NAN]), engines=[engine]).judgements
     assert (found.verdict, found.rules) == ("allowed", ("TYPE-13",))
+
+
+def test_a_reduction_to_nothing_leaves_nothing_open() -> None:
+    module = hk.parse(
+        "HloModule m\n" + ADD + "\nENTRY e { x = s32[2,0] parameter(0) i = s32[] constant(0) "
+        "r = s32[0] reduce(x, i), dimensions={0}, to_apply=f ROOT t = (s32[0], s32[]) tuple(r, i) }"
+    )
+    given = [np.zeros((2, 0), np.int32)]
+    expected = hk.evaluate(module, *given)
+    assert rules_that_allow((expected[0], np.int32(1)), expected, module, given) == ()
+
+
+def test_a_long_line_that_no_order_sorts_may_be_in_any() -> None:
+    values = np.linspace(0, 1, 100, dtype=np.float32)
+    values[90] = np.nan
+    module = hk.parse("""HloModule m
+g { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=LT }
+ENTRY e { x = f32[100] parameter(0) ROOT s = f32[100] sort(x), dimensions={0}, to_apply=g }""")
+    expected = hk.evaluate(module, values)
+    other = np.array(expected)
+    other[[3, 4]] = other[[4, 3]]
+    assert rules_that_allow((other,), (expected,), module, [values]) == ("SORT-10",)

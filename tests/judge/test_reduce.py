@@ -11,6 +11,7 @@ import hlokit as hk
 from hlokit.judge.closeness.spread import near
 from hlokit.judge.compare import least
 from hlokit.judge.compare.comparing import Judgement
+from hlokit.judge.deadline import Deadline
 from hlokit.judge.engines.engine import Engine
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.judge.reduce import search
@@ -280,3 +281,95 @@ ENTRY e { n = s32[] parameter(0) x = f32[3] parameter(1) z = s32[] constant(0) s
     found = hk.reduce_module(hk.parse(text), has("while", "exponential", "compare"))
     assert has("while", "exponential", "compare")(found.module)
     hk.verify(found.module)
+
+
+def test_an_op_of_several_arrays_keeps_one() -> None:
+    """Also where its computation takes an element of the one that goes."""
+    scatter = """HloModule m
+f { a = s32[] parameter(0) b = f32[] parameter(1) k = u8[] parameter(2) c = s32[] parameter(3) d = f32[] parameter(4)
+  l = u8[] parameter(5) s = s32[] add(a, c) t = f32[] add(b, d) ROOT r = (s32[], f32[], u8[]) tuple(s, t, k) }
+ENTRY e { x = s32[4] parameter(0) y = f32[4] parameter(1) w = u8[4] parameter(2) i = s32[2,1] parameter(3)
+  u = s32[2] parameter(4) v = f32[2] parameter(5) q = u8[2] parameter(6)
+  ROOT r = (s32[4], f32[4], u8[4]) scatter(x, y, w, i, u, v, q), update_window_dims={}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=f }"""
+    sort = """HloModule m
+g { a = s32[] parameter(0) b = s32[] parameter(1) k = f32[] parameter(2) l = f32[] parameter(3)
+  ROOT c = pred[] compare(k, l), direction=LT }
+ENTRY e { x = s32[4] parameter(0) y = f32[4] parameter(1) s = (s32[4], f32[4]) sort(x, y), dimensions={0}, to_apply=g
+  ROOT r = s32[4] get-tuple-element(s), index=0 }"""
+    for text, opcode in ((scatter, "scatter"), (sort, "sort")):
+        module = hk.parse(text)
+        given = [np.zeros(p.shape.dimensions, p.shape.dtype.numpy) for p in module.entry.parameters]
+        found = hk.reduce_module(module, has(opcode), given)
+        hk.verify(found.module)
+        assert found.arguments is not None
+        hk.evaluate(found.module, *found.arguments)
+        assert "array" in {step.edit for step in found.steps}
+        assert found.module.entry.root.shape.is_array
+        assert len(found.module.instructions()) <= 7
+
+
+def test_a_loop_of_one_array_needs_no_tuple() -> None:
+    text = """HloModule m
+b { t = (s32[]) parameter(0) i = s32[] get-tuple-element(t), index=0 o = s32[] constant(1) n = s32[] add(i, o)
+  ROOT r = (s32[]) tuple(n) }
+c { t = (s32[]) parameter(0) i = s32[] get-tuple-element(t), index=0 o = s32[] constant(3)
+  ROOT r = pred[] compare(i, o), direction=LT }
+ENTRY e { z = s32[] constant(0) t = (s32[]) tuple(z) ROOT w = (s32[]) while(t), condition=c, body=b }"""
+
+    def ends_at_three(module: hk.HloModule) -> bool:
+        if not has("while", "compare", "add")(module):
+            return False
+        try:
+            result = hk.evaluate(module, before=Deadline(60, steps=100))
+        except hk.HlokitError:
+            return False
+        return np.asarray(result[0] if isinstance(result, tuple) else result).tolist() == 3
+
+    found = hk.reduce_module(hk.parse(text), ends_at_three)
+    assert found.module.entry.root.shape.is_array
+    assert len(found.module.instructions()) <= 8
+
+
+class _Counts(Engine):
+    """An engine that fails on programs with a loop, and counts them."""
+
+    runs = 0
+
+    def run(self, module: hk.HloModule, arguments: Any) -> Outcome:
+        self.runs += 1
+        return Outcome("error", (), "no loops")
+
+
+def test_an_engine_does_not_run_loops_that_never_end() -> None:
+    loop = """HloModule m
+b { i = s32[] parameter(0) o = s32[] constant(1) ROOT n = s32[] add(i, o) }
+c { i = s32[] parameter(0) o = s32[] constant(END) ROOT r = pred[] compare(i, o), direction=NE }
+ENTRY e { z = s32[] parameter(0) ROOT w = s32[] while(z), condition=c, body=b }"""
+    with _Counts("counts") as engine:
+        shows = least.Shows(Judgement("counts", Outcome("error", (), "no loops"), "failed"), engine)
+        assert shows(hk.parse(loop.replace("END", "5")), np.int32(0))
+        assert not shows(hk.parse(loop.replace("END", "-1")), np.int32(0))
+        assert engine.runs == 1
+
+
+class _Spoilt(Engine):
+    """An engine that answers wrongly once in a process."""
+
+    was_asked = False
+
+    def run(self, module: hk.HloModule, arguments: Any) -> Outcome:
+        value, self.was_asked = np.float32(0 if self.was_asked else 7), True
+        return Outcome("ok", (np.asarray(value),))
+
+    def restart(self) -> None:
+        self.was_asked = False
+
+
+def test_what_shows_in_a_new_process_alone_is_reduced() -> None:
+    module = hk.parse("HloModule m\nENTRY e { ROOT c = f32[] constant(0) }")
+    with _Spoilt("spoilt") as engine:
+        found = hk.compare_engines(module, engines=[engine])
+        (judgement,) = found.judgements
+        assert judgement.is_finding
+        assert len(least.least(found, judgement, engine).module.instructions()) == 1

@@ -43,7 +43,7 @@ def extracted(module: HloModule, name: str, first: str = "", arguments: Sequence
     if is_entry:
         copy.remove_computation(computation)
     case = Case(copy, None if arguments is None else taken)
-    if not case.finish():
+    if not case.finish(keeps_called=True):
         raise ArgumentError(f"{name} does not stand alone: its module breaks a rule of the language")
     return case
 

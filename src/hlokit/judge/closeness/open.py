@@ -8,6 +8,7 @@ BITCAST-10. Rounding (UN-7, TYPE-11, DOTG-17) is `spread`'s.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -33,7 +34,7 @@ from hlokit.types.window import Window, WindowDimension, dilated
 if TYPE_CHECKING:
     from hlokit.hlo.values import Function
 
-_MOST_COMPARED = 64
+_MOST_COMPARED = 256
 """Elements of a line, or values, of which all pairs and triples are looked at."""
 _where: Any = np.where
 
@@ -123,7 +124,8 @@ def _reduced_in_any_order(site: Site) -> Any:
     inits = in_reducer_types(site.operands[count:], function)
     kept = [d for d in range(arrays[0].ndim) if d not in op.dimensions]
     shape = tuple(arrays[0].shape[d] for d in kept)
-    rows = [a.transpose(sorted(op.dimensions) + kept).reshape(-1, *shape) for a in arrays]
+    length = math.prod(arrays[0].shape[d] for d in op.dimensions)
+    rows = [a.transpose(sorted(op.dimensions) + kept).reshape(length, *shape) for a in arrays]
     times = int(site.source.integers(0 if len(rows[0]) else 1, 3))
     rows = [
         np.concatenate([r, np.broadcast_to(i, (times, *shape))]).astype(r.dtype)
@@ -346,16 +348,29 @@ def _equal_ones_in_any_order(site: Site) -> Any:
 
 @_rule("SORT-10", "sort")
 def _sorted_by_no_order(site: Site) -> Any:
-    """Where the comparator is no strict weak order of a line's elements."""
+    """Any permutation of a line, where the comparator is no strict weak order of its elements."""
     op = site.instruction.op
     assert isinstance(op, Sort)
-    lines = [np.moveaxis(o, op.dimension, -1)[..., :_MOST_COMPARED] for o in cut_to_least(site.operands)]
-    length = lines[0].shape[-1]
-    lines = [line.reshape(-1, length) for line in lines] if lines[0].size else []
-    for number in range(len(lines[0]) if lines else 0):
-        if not _is_strict_weak(_pairs(site.function(), *(line[number] for line in lines))):
-            return _sorted_from_any_order(site, op)
-    return None
+    operands = cut_to_least(site.operands)
+    if not operands[0].size:
+        return None
+    axis, sizes = op.dimension, operands[0].shape
+    lines = [np.moveaxis(o, axis, -1).reshape(-1, sizes[axis]) for o in operands]
+    values = site.value if is_sequence(site.value) else (site.value,)
+    found = [np.moveaxis(v, axis, -1).reshape(-1, sizes[axis]).copy() for v in values]
+    broken = [
+        number for number in range(len(lines[0]))
+        if not _is_strict_weak(_pairs(site.function(), *(line[number, :_MOST_COMPARED] for line in lines)))
+    ]  # fmt: skip
+    if not broken:
+        return None
+    for number in broken:
+        order = site.source.permutation(sizes[axis])
+        for result, line in zip(found, lines, strict=True):
+            result[number] = line[number, order]
+    moved = np.moveaxis(operands[0], axis, -1).shape
+    results = tuple([np.moveaxis(result.reshape(moved), -1, axis) for result in found])
+    return results if is_sequence(site.value) else results[0]
 
 
 def _sorted_from_any_order(site: Site, op: Sort) -> Any:
@@ -373,7 +388,7 @@ def _pairs(function: Function, *lines: Any) -> Any:
 
 
 def _is_transitive(related: Any) -> bool:
-    steps = related.astype(np.int64) @ related.astype(np.int64) > 0
+    steps = related.astype(np.float32) @ related.astype(np.float32) > 0
     return not bool(np.any(steps & ~related))
 
 

@@ -278,7 +278,9 @@ class _Judge:
                 continue
             case = Case(self.module.clone(), list(self.arguments))
             case.module.entry.set_root(next(i for i in case.module.entry.instructions if i.name == instruction.name))
-            if case.finish() and kind_of(str(engine.run(case.module, case.arguments or ()))) == failure:
+            if not case.finish(keeps_called=True):
+                continue
+            if kind_of(str(engine.run(case.module, case.arguments or ()))) == failure:
                 return instruction
         return None
 

@@ -79,6 +79,9 @@ class Engine:
         """The pass or kernel that makes its result wrong; None if it is not found, or the engine is not of hlokit's."""
         return None
 
+    def restart(self) -> None:
+        """The next run is the first of a new process."""
+
     def _run(self, module: HloModule, program: Path, source: Path, target: Path) -> Outcome:
         raise NotImplementedError
 
@@ -187,6 +190,9 @@ class WorkerEngine(Engine):
         said = (self.folder / "stderr").read_text(errors="replace").strip().splitlines()
         self.child = None
         return Outcome("crash", (), "; ".join(filter(None, (_end_of(code), said[-1][:300] if said else ""))))
+
+    def restart(self) -> None:
+        self._stop()
 
     def _stop(self) -> None:
         if self.child is not None:

@@ -42,11 +42,14 @@ class Case:
         """The same for the same module; arguments follow from it."""
         return self.module.to_text()
 
-    def finish(self) -> bool:
-        """Removes what is dead or not called and checks the module. False if it is not legal."""
+    def finish(self, *, keeps_called: bool = False) -> bool:
+        """Removes what is dead or not called and checks the module. False if it is not legal.
+
+        `keeps_called`: what is dead in called computations stays. An engine runs it too, and may fail there.
+        """
         module = self.module
         try:
-            for computation in module.all_computations:
+            for computation in [module.entry] if keeps_called else module.all_computations:
                 computation.remove_dead()
             _remove_uncalled(module)
             _drop_header(module)

@@ -307,6 +307,128 @@ def _with_state(computation: Computation, place: int, state: Shape) -> Computati
     return new
 
 
+class BareState(InstructionEdit):
+    """The state of a loop is an array in place of a tuple of one array."""
+
+    name = "bare state"
+
+    def choices(self, case: Case, computation: Computation, instruction: Instruction) -> Iterator[tuple[Any, ...]]:
+        if not isinstance(instruction.op, While) or not instruction.shape.is_tuple:
+            return
+        values = [instruction, *(c.parameters[0] for c in instruction.called)]
+        roots = [instruction.operands[0], *(c.root for c in instruction.called if c.root.shape.is_tuple)]
+        is_taken = all(isinstance(user.op, GetTupleElement) for value in values for user in value.users)
+        is_result = computation is case.module.entry or instruction is not computation.root
+        is_made = len(instruction.shape.elements) == 1 and all(isinstance(root.op, Tuple) for root in roots)
+        if is_made and is_taken and is_result:
+            yield ()
+
+    def change(self, case: Case, computation: Computation, instruction: Instruction, *choice: Any) -> bool:
+        called = [case.module.add_computation(_with_bare_state(c)) for c in instruction.called]
+        loop = computation.add(instruction.op, instruction.operands[0].operands, called)
+        for user in list(instruction.users):
+            computation.replace(user, loop)
+        if instruction is computation.root:
+            computation.set_root(loop)
+        return True
+
+
+def _with_bare_state(computation: Computation) -> Computation:
+    """A copy of a loop's body or condition whose parameter, and result, are the one element of the tuple."""
+    new = Computation(computation.name)
+    copies: dict[Instruction, Instruction] = {}
+    parameter, root = computation.parameters[0], computation.root
+    state = new.add(Parameter(0, parameter.shape.elements[0]), name=parameter.name)
+    for i in computation.post_order():
+        if i is parameter or (i is root and i.shape.is_tuple):
+            continue
+        is_state = isinstance(i.op, GetTupleElement) and i.operands[0] is parameter
+        copies[i] = state if is_state else new.add(i.op, [copies[o] for o in i.operands], i.called, name=i.name)
+    new.set_root(copies[root.operands[0] if root.shape.is_tuple else root])
+    return new
+
+
+class DropArray(InstructionEdit):
+    """A reduce, reduce-window, scatter or sort of several arrays has one less, and its computation has too: parameters
+    that are used become zeros."""
+
+    name = "array"
+
+    def choices(self, case: Case, computation: Computation, instruction: Instruction) -> Iterator[tuple[Any, ...]]:
+        count = _arrays_of(instruction)
+        is_result = computation is case.module.entry or instruction is not computation.root
+        taken = [u.op.index if isinstance(u.op, GetTupleElement) else None for u in instruction.users]
+        if count < 2 or None in taken or not is_result:
+            return
+        if instruction.opcode == "sort" or isinstance(instruction.called[0].root.op, Tuple):
+            yield from ((place,) for place in range(count) if place not in taken)
+
+    def change(self, case: Case, computation: Computation, instruction: Instruction, *choice: Any) -> bool:
+        place, count, operands = int(choice[0]), _arrays_of(instruction), instruction.operands
+        is_sort = instruction.opcode == "sort"
+        second = place if is_sort else len(operands) - count + place
+        kept = [o for number, o in enumerate(operands) if number not in (place, second)]
+        parameters = (2 * place, 2 * place + 1) if is_sort else (place, count + place)
+        called = _with_less(instruction.called[0], parameters, None if is_sort else place)
+        new = computation.add(instruction.op, kept, [case.module.add_computation(called)])
+        for user in list(instruction.users):
+            index = int(user.op.index)  # type: ignore[attr-defined]
+            part = new if count == 2 else computation.add(GetTupleElement(index - (index > place)), [new])
+            computation.replace(user, part)
+        if instruction is computation.root:
+            computation.set_root(new)
+        return True
+
+
+def _arrays_of(instruction: Instruction) -> int:
+    """The arrays that a variadic op with a computation takes; 0 for others."""
+    counts = {"sort": len(instruction.operands)}
+    counts |= dict.fromkeys(("reduce", "reduce-window", "scatter"), len(instruction.operands) // 2)
+    return counts.get(instruction.opcode, 0)
+
+
+def _with_less(computation: Computation, parameters: Sequence[int], place: int | None) -> Computation:
+    """A copy of a computation without these parameters, and without the element at `place` of its result."""
+    new = Computation(computation.name)
+    copies: dict[Instruction, Instruction] = {}
+    for i in computation.post_order():
+        op, operands, root = i.op, i.operands, place is not None and i is computation.root
+        if isinstance(op, Parameter) and op.number in parameters:
+            zeros = np.zeros(i.shape.dimensions, i.shape.dtype.numpy)
+            copies[i] = new.add(Constant(Literal(i.shape, zeros)), name=i.name)
+        elif isinstance(op, Parameter):
+            number = op.number - sum(p < op.number for p in parameters)
+            copies[i] = new.add(Parameter(number, i.shape), name=i.name)
+        elif root and len(operands) == 2:
+            copies[i] = copies[operands[1 - int(place or 0)]]
+        else:
+            kept = _but(operands, int(place or 0)) if root else operands
+            copies[i] = new.add(op, [copies[o] for o in kept], i.called, name=i.name)
+    new.set_root(copies[computation.root])
+    return new
+
+
+class Merge(InstructionEdit):
+    """An earlier value of the same shape takes an instruction's place, in programs that are small already."""
+
+    name = "merge"
+    _MOST_INSTRUCTIONS, _MOST_VALUES = 30, 3
+
+    def choices(self, case: Case, computation: Computation, instruction: Instruction) -> Iterator[tuple[Any, ...]]:
+        is_called = computation is not case.module.entry
+        if case.size > self._MOST_INSTRUCTIONS or (instruction.opcode == "parameter" and is_called):
+            return
+        order = computation.post_order()
+        before = order[: order.index(instruction)]
+        alike = [v for v in before if v.shape.static is instruction.shape.static and v not in instruction.operands]
+        yield from ((value.name,) for value in alike[: self._MOST_VALUES])
+
+    def change(self, case: Case, computation: Computation, instruction: Instruction, *choice: Any) -> bool:
+        (name,) = choice
+        computation.replace(instruction, next(i for i in computation.instructions if i.name == name))
+        return True
+
+
 def _but(operands: Sequence[Instruction], place: int) -> tuple[Instruction, ...]:
     return (*operands[:place], *operands[place + 1 :])
 
@@ -402,7 +524,8 @@ class RunPass(Edit):
 
 
 EDITS: tuple[Edit, ...] = (
-    BecomeRoot(), BecomeParameter(), Inline(), DropParameter(), DropOperand(), DropState(), Bypass(), RunPass(),
-    SmallerSize(), BecomeConstant(), DropExtra(), DefaultLayout(), DefaultAttribute(),
+    BecomeRoot(), BecomeParameter(), Inline(), DropParameter(), DropOperand(), DropArray(), DropState(),
+    BareState(), Bypass(), RunPass(), SmallerSize(), BecomeConstant(), Merge(), DropExtra(), DefaultLayout(),
+    DefaultAttribute(),
 )  # fmt: skip
 """In the order in which they are tried: what takes away most first."""
