@@ -576,3 +576,17 @@ def test_parts_of_the_first_elements(op: str) -> None:
   {op}
 }}"""
     )
+
+
+@pytest.mark.parametrize(("op", "start"), [("add", "0"), ("maximum", "-inf"), ("multiply", "1")])
+def test_unreduced_folds(op: str, start: str) -> None:
+    """Devices keep terms of a sum; what else they fold does not add up, and is folded first."""
+    found = parted(f"""HloModule m
+f {{ p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] {op}(p, q) }}
+ENTRY e {{
+  x = f32[8,4] parameter(0), sharding={{MESH, [{{'a'}}, {{}}]}}
+  z = f32[] constant({start})
+  r = f32[4] reduce(x, z), dimensions={{0}}, to_apply=f, sharding={{MESH, [{{}}], unreduced={{'a'}}}}
+  ROOT y = f32[4] copy(r), sharding={{MESH, [{{}}]}}
+}}""")
+    assert kinds(found) == ["all-reduce"] * (1 if op == "add" else 2)

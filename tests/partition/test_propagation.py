@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hlokit as hk
@@ -276,3 +277,56 @@ def test_annotated_modules_propagate_to_themselves(tmp_path: Path, capsys: pytes
     printed(str(file), "--output", str(again))
     assert printed(str(again)) == again.read_text(encoding="utf-8")
     assert "parameter a [{'b'}, {}]: 'b' from an edge of while w" in printed(str(file), "--explain")
+
+
+@pytest.mark.parametrize(("target", "goes_on", "goes_back"), [("From", False, True), ("To", True, False)])
+def test_barriers(target: str, goes_on: bool, goes_back: bool) -> None:
+    text = f"""ENTRY e {{
+  x = f32[8,4] parameter(0), <a|>
+  b = f32[8,4] custom-call(x), custom_call_target="ShardBarrier{target}", custom_call_has_side_effect=true
+  r = f32[8,4] negate(b)
+  y = f32[8,4] parameter(1)
+  c = f32[8,4] custom-call(y), custom_call_target="ShardBarrier{target}", custom_call_has_side_effect=true
+  s = f32[8,4] negate(c), <a|>
+  ROOT t = (f32[8,4], f32[8,4]) tuple(r, s)
+}}"""
+    found = shown(text)
+    assert (found["r"], found["y"]) == tuple("[{a}, {}]" if goes else "[{}, {}]" for goes in (goes_on, goes_back))
+
+
+@pytest.mark.parametrize("direction", ["NONE", "FORWARD", "BACKWARD", "BOTH"])
+def test_barriers_of_stablehlo(direction: str) -> None:
+    says = '{sdy.sharding = #sdy.sharding<@mesh, [{"a"}]>}'
+    for x, y, goes in ((says, "", "FORWARD"), ("", says, "BACKWARD")):
+        text = f"""sdy.mesh @mesh = <["a"=2]>
+func.func @main(%x: tensor<8xf32> {x}) -> (tensor<8xf32> {y}) {{
+  %0 = sdy.propagation_barrier %x allowed_direction={direction} : tensor<8xf32>
+  %1 = stablehlo.negate %0 : tensor<8xf32>
+  return %1 : tensor<8xf32>
+}}"""
+        found = hk.partition(hk.parse(text, keeps_regions=True), "a=2")
+        other = found.out_shardings[0] if x else found.in_shardings[0]
+        assert bool(other.dimensions[0].axes) == (direction in (goes, "BOTH"))
+
+
+def test_collectives_of_shardy_say_where_values_lie() -> None:
+    """A program whose reshards are written as operations on shardings; sub-axes and named computations among them."""
+    module = hk.parse(
+        """sdy.mesh @mesh = <["a"=4]>
+func.func @main(%x: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>}) -> tensor<8x4xf32> {
+  %0 = sdy.all_to_all [{"a"}: 0->1] %x out_sharding=<@mesh, [{}, {"a"}]> : tensor<8x4xf32>
+  %1 = sdy.all_reduce {"a":(1)2} %0 out_sharding=<@mesh, [{}, {"a":(2)2}]> : tensor<8x4xf32>
+  %2 = sdy.named_computation<"f">(%1) in_shardings=[<@mesh, [{}, {}]>] out_shardings=[<@mesh, [{}, {}]>]
+      (%y: tensor<8x4xf32>) {
+    %3 = stablehlo.negate %y : tensor<8x4xf32>
+    sdy.return %3 : tensor<8x4xf32>
+  } : (tensor<8x4xf32>) -> tensor<8x4xf32>
+  return %2 : tensor<8x4xf32>
+}""",
+        keeps_regions=True,
+    )
+    stated_of = [str(sharding) for i in module.instructions() if (sharding := stated(i)) is not None]
+    assert [text for text in stated_of if "{'a'}]" in text] and [text for text in stated_of if "'a':(2)2" in text]
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    found = hk.partition(module)
+    assert np.array_equal(found.join(hk.evaluate(found.module, *found.split(x))), -x)

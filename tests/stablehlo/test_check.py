@@ -259,3 +259,21 @@ def test_run_of_a_file_of_tests(tmp_path: Path, capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit, match="1"):
         main(["run", str(file)])
     assert "line 9: check.expect_eq: 4 (actual), 1 (expected)" in capsys.readouterr().err
+
+
+def test_constants_of_processes_are_whole(engine: Engine) -> None:
+    """Programs of a grid are kept as text: with all elements of their constants."""
+    text = """module {
+  func.func @table(%i: tensor<i32>) -> tensor<1xi32> {
+    %0 = stablehlo.constant dense<[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]> : tensor<16xi32>
+    %1 = stablehlo.dynamic_slice %0, %i, sizes = [1] : (tensor<16xi32>, tensor<i32>) -> tensor<1xi32>
+    return %1 : tensor<1xi32>
+  }
+  func.func @main() {
+    %i = stablehlo.constant dense<11> : tensor<i32>
+    %r = "interpreter.run_parallel"(%i) {programs = [[@table]]} : (tensor<i32>) -> tensor<1xi32>
+    check.expect_eq_const %r, dense<12> : tensor<1xi32>
+    func.return
+  }
+}"""
+    assert engine(hk.parse(text)) == ()

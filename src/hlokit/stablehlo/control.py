@@ -29,11 +29,19 @@ _API_VERSIONS = (
     "API_VERSION_STATUS_RETURNING_UNIFIED",
     "API_VERSION_TYPED_FFI",
 )
-_ON_SHARDINGS = (
-    "all_gather", "all_reduce", "all_slice", "all_to_all", "collective_permute", "data_flow_edge",
-    "propagation_barrier", "reduce_scatter", "replicated_to_unreduced", "sharded_to_unreduced",
+_COLLECTIVES = (
+    "all_gather", "all_reduce", "all_slice", "all_to_all", "collective_permute", "reduce_scatter",
+    "replicated_to_unreduced", "sharded_to_unreduced",
 )  # fmt: skip
-"""Shardy's operations on how values are shared out; the values, which are whole, they leave as they are."""
+"""Shardy's operations that share values out otherwise; the values, which are whole, they leave as they are."""
+_BARRIERS = {
+    "NONE": (manual.BARRIER_FROM, manual.BARRIER_TO),
+    "FORWARD": (manual.BARRIER_TO,),
+    "BACKWARD": (manual.BARRIER_FROM,),
+    "BOTH": (),
+}
+"""The custom calls that a propagation barrier is, by the direction that it allows, which artifacts number in this
+order."""
 _CHANNELS = {1: "device_to_device", 2: "device_to_host", 3: "host_to_device"}
 
 
@@ -369,6 +377,25 @@ def _same(site: Site) -> list[XlaOp]:
     return site.exactly(1)
 
 
+def _reshared(site: Site) -> list[XlaOp]:
+    """A collective of Shardy's: the value, known to be wanted where `out_sharding` says."""
+    return manual.constrained(site, "out_sharding") if site.scope.lowering.keeps_regions else _same(site)
+
+
+def _barrier(site: Site) -> list[XlaOp]:
+    """sdy.propagation_barrier: the value; axes go on from it, or to it, in the allowed direction alone."""
+    (value,) = site.exactly(1)
+    direction = site.get("allowed_direction")
+    if isinstance(direction, int) and 0 <= direction < len(_BARRIERS):
+        direction = list(_BARRIERS)[direction]
+    if direction not in _BARRIERS:
+        raise site.error(f"{site.name}: allowed_direction is {direction}, expected one of {' '.join(_BARRIERS)}")
+    if site.scope.lowering.keeps_regions and value.shape.is_array:
+        for target in _BARRIERS[direction]:
+            value = manual.boundary(site, target, value, value.shape)
+    return [value]
+
+
 def _named_computation(site: Site) -> list[XlaOp]:
     return manual.inlined(site, site.operands)
 
@@ -399,7 +426,10 @@ OTHER_RULES: dict[str, Rule] = {
     "sdy.constant": constant,
     "sdy.manual_computation": manual.manual_computation,
     "sdy.named_computation": _named_computation,
-    **{f"sdy.{name}": _same for name in _ON_SHARDINGS},
+    **{f"sdy.{name}": _reshared for name in _COLLECTIVES},
+    "sdy.data_flow_edge": _same,
+    "sdy.func_data_flow_edge": _same,
+    "sdy.propagation_barrier": _barrier,
     "sdy.reshard": manual.constrained,
     "sdy.sharding_constraint": manual.constrained,
     "sdy.sharding_group": manual.grouped,

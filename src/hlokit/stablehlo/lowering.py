@@ -22,6 +22,7 @@ from hlokit.stablehlo.partial import Terms
 from hlokit.stablehlo.scope import Scope, fits
 from hlokit.stablehlo.shardings import groups_to_sum, mesh_of, placement_of, sharding_of
 from hlokit.stablehlo.tree import DialectAttribute, Function, Operation, Program, QuantizedTensor, Symbol
+from hlokit.text.printer import PrintOptions
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
@@ -153,7 +154,7 @@ class Lowering:
         inner.replicas, inner.partitions = counts
         inner.is_process = True
         inner.depth = self.depth + 4
-        return inner.module(shapes, function).to_text()
+        return inner.module(shapes, function).to_text(PrintOptions(print_large_constants=True))
 
     def channel(self, handle: int, *rendezvous: Any) -> int:
         """The channel of a collective that is written with this handle: HLO's serves one rendezvous (GRP-6).

@@ -70,14 +70,14 @@ def _kept(site: Site, given: Sequence[Placement], axes: Sequence[Axis]) -> list[
                 raise site.unsupported(f"dimension {d} of {value.shape} in {cut.count} parts, which do not divide it")
             sizes[d] //= cut.count
         part = Shape.array(value.dtype, sizes) if value.shape.is_array else value.shape
-        shard = _boundary(site, TO_SHARD, wanted, part)
+        shard = boundary(site, TO_SHARD, wanted, part)
         shards.append(_said(shard, sharding_along(_free(placement, names), axes)))
     local = inlined(site, shards)
     made = _placements(site, "out_shardings", len(local))
     whole: list[XlaOp] = []
     for value, placement, shape in zip(local, made, site.results, strict=True):
         part = _said(site.emit(Copy(), value), sharding_along(_free(placement, names), axes))
-        full = _boundary(site, TO_WHOLE, part, shape)
+        full = boundary(site, TO_WHOLE, part, shape)
         whole.append(_said(full, sharding_along(placement)))
     return whole
 
@@ -109,12 +109,12 @@ def _local(site: Site, value: XlaOp, placement: Placement, names: Sequence[str])
     return _shard(site, term, _cuts(site, placement, names))
 
 
-def constrained(site: Site) -> list[XlaOp]:
+def constrained(site: Site, name: str = "sharding") -> list[XlaOp]:
     """sdy.sharding_constraint, sdy.reshard: the value, known to be wanted there; a copy of a parameter, a call or a
-    value that is elsewhere."""
+    value that is elsewhere. `name`: of the property that says where, if no sharding is written behind the value."""
     (value,) = site.exactly(1)
-    words = [word for word in site.operation.words if isinstance(word, str)]  # `%x <@mesh, [..]>`, else a property
-    found = placements(words[0] if words else _text(site, "sharding"), site.scope.lowering.program.meshes)
+    words = [word for word in site.operation.words if isinstance(word, str)] if name == "sharding" else []
+    found = placements(words[0] if words else _text(site, name), site.scope.lowering.program.meshes)
     if len(found) == 1 and site.scope.lowering.keeps_regions:
         if len(found[0].open) == value.rank > 0 and not any(found[0].dimensions) and not found[0].unreduced:
             return [value]
@@ -143,6 +143,8 @@ def grouped(site: Site) -> list[XlaOp]:
 
 TO_SHARD, TO_WHOLE = "SPMDFullToShardShape", "SPMDShardToFullShape"
 """Targets of the custom calls at the ends of a region that devices run by themselves."""
+BARRIER_FROM, BARRIER_TO = "ShardBarrierFrom", "ShardBarrierTo"
+"""Targets of custom calls that give their operand: from it no axes go on to their result, or from that to it."""
 GROUPS = "hlokit.sharding_groups"
 """The frontend attribute with the numbers of the groups whose values lie as this one."""
 WISH = "hlokit.sharding"
@@ -241,7 +243,7 @@ def full_to_shard(site: Site) -> XlaOp:
     """@SPMDFullToShardShape: the device's shard by the operand's sharding."""
     (value,) = site.exactly(1)
     if site.scope.lowering.keeps_regions:
-        return _boundary(site, TO_SHARD, value, site.array_result())
+        return boundary(site, TO_SHARD, value, site.array_result())
     extra = value.instruction.extra
     sharding = extra.sharding if extra is not None else None
     _refuse_sums(site, sharding)
@@ -252,14 +254,14 @@ def shard_to_full(site: Site) -> XlaOp:
     """@SPMDShardToFullShape: the whole value by the sharding that the call has."""
     (value,) = site.exactly(1)
     if site.scope.lowering.keeps_regions:
-        return _boundary(site, TO_WHOLE, value, site.array_result())
+        return boundary(site, TO_WHOLE, value, site.array_result())
     sharding = site.scope.lowering.sharding(site.operation.attributes, False, site.operation.start)
     _refuse_sums(site, sharding)
     return _whole(site, value, _ratios(site, sharding, site.array_result(), value.shape))
 
 
-def _boundary(site: Site, target: str, value: XlaOp, shape: Shape) -> XlaOp:
-    """An end of a region."""
+def boundary(site: Site, target: str, value: XlaOp, shape: Shape) -> XlaOp:
+    """The custom call to a target that a partitioner knows: an end of a region, a barrier."""
     attributes: dict[str, Any] = {"custom_call_target": target, "output_shape": shape}
     return site.emit(CustomCall(**attributes), value, shape=shape)
 

@@ -392,6 +392,8 @@ class _Parser:
                 lexer.expect(")")
             elif lexer.value == "[":
                 operation.words.append(lexer.balanced() if lexer.peek() == "{" else self._slices())
+            elif lexer.value == "{" and operation.name == "sdy.all_reduce" and not operation.operands:
+                operation.words.append(lexer.balanced())
             elif lexer.value == "{":
                 operation.attributes.update(read.dictionary())
             elif lexer.value == "<":
@@ -545,8 +547,11 @@ class _Parser:
         self._types(operation)
 
     def _manual_computation(self, operation: Operation) -> None:
-        """(%a, %b) in_shardings=[..] out_shardings=[..] manual_axes={..} (%c: type) {...} : type."""
+        """(%a, %b) in_shardings=[..] out_shardings=[..] manual_axes={..} (%c: type) {...} : type, after <"name"> of a
+        named computation."""
         lexer, read = self.lexer, self.read
+        if lexer.value == "<":
+            operation.words.append(lexer.balanced())
         operation.operands = self._values_in_parentheses()
         while lexer.kind == WORD and lexer.peek() == "=":
             name = self._name()
@@ -574,4 +579,5 @@ _FORMS = {
     "reduce": _Parser._reduce,  # pyright: ignore[reportPrivateUsage]
     "while": _Parser._while,  # pyright: ignore[reportPrivateUsage]
     "sdy.manual_computation": _Parser._manual_computation,  # pyright: ignore[reportPrivateUsage]
+    "sdy.named_computation": _Parser._manual_computation,  # pyright: ignore[reportPrivateUsage]
 }

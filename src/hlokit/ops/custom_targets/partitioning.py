@@ -18,6 +18,8 @@ from hlokit.ops.custom_targets.registry import Invocation, built_in
     "Sharding",
     "SPMDFullToShardShape",
     "SPMDShardToFullShape",
+    "ShardBarrierFrom",
+    "ShardBarrierTo",
     "LayoutConstraint",
     "MoveToHost",
     "MoveToDevice",

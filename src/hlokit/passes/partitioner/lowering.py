@@ -43,6 +43,7 @@ from hlokit.passes.partitioner.propagation import Propagation, said_of, stated
 from hlokit.passes.partitioner.reasons import Reason
 from hlokit.passes.partitioner.regions import SHARDING, TO_SHARD, TO_WHOLE, collective, entered, left, target_of
 from hlokit.passes.partitioner.terms import linear_operands
+from hlokit.stablehlo.manual import BARRIER_FROM, BARRIER_TO
 from hlokit.types import dtype as dtypes
 from hlokit.types.shape import Shape
 
@@ -284,7 +285,7 @@ class Lowering:
         if isinstance(op, Constant):
             return self._whole(instruction, "")
         target = target_of(instruction)
-        if target == SHARDING:
+        if target in (SHARDING, BARRIER_FROM, BARRIER_TO):
             return self.values[instruction.operands[0]]
         if target == TO_SHARD:
             return entered(self, instruction, self.leaf(instruction.operands[0]))
@@ -501,8 +502,14 @@ class _Related:
         return Placement(placement.dimensions, self.terms) if number in self.linear else placement
 
     def _kept(self, made: Placement, wanted: Placement) -> Placement:
-        """Where a result goes that is made there: terms stay those that are wanted."""
-        return Placement(wanted.dimensions, tuple(part for part in made.unreduced if part in wanted.unreduced))
+        """Where a result goes that is made there: terms of a sum stay those that are wanted, others are folded."""
+        terms = made.unreduced if self._adds() else self.terms
+        return Placement(wanted.dimensions, tuple(part for part in terms if part in wanted.unreduced))
+
+    def _adds(self) -> bool:
+        """Whether what devices along folded dimensions have adds up to the result, as terms do; preds by or."""
+        by = self.fold[2] if self.fold is not None else None
+        return by is None or by.opcode == ("or" if self.results[0].dtype is dtypes.pred else "add")
 
     def _choices(self) -> list[_Choice]:
         """As the operands lie, as the result is wanted; with folded factors divided and without; and not at all."""
@@ -621,11 +628,7 @@ class _Related:
     def _unreduced(self, parts: dict[int, Parts]) -> Parts:
         """The parts whose devices have terms of the results: of what is folded, and of what only one of them finds."""
         kinds = ("folded", "looked up")
-        terms = (
-            parts.get(i, ())
-            for i, f in enumerate(self.relation.factors)
-            if f.kind in kinds and i != self.chosen
-        )
+        terms = (parts.get(i, ()) for i, f in enumerate(self.relation.factors) if f.kind in kinds and i != self.chosen)
         return tuple(part for mine in terms for part in mine)
 
     def _folded(self, parts: dict[int, Parts]) -> Parts:

@@ -28,7 +28,7 @@ from hlokit.ops.sorting import Sort, TopK
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Parameter, Tuple
 from hlokit.passes.partitioner.placement import Grid, Parts, Placement, leaves_of
 from hlokit.passes.partitioner.regions import SHARDING, target_of
-from hlokit.stablehlo.manual import GROUPS, OPEN, PRIORITIES, WISH
+from hlokit.stablehlo.manual import BARRIER_FROM, BARRIER_TO, GROUPS, OPEN, PRIORITIES, WISH
 from hlokit.text.groups import parse_sharding
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import NamedSharding, Sharding
@@ -224,6 +224,8 @@ class _Direction(Flag):
     BOTH = 3
 
 
+_FLOWS = {SHARDING: _Direction.BOTH, BARRIER_FROM: _Direction.BACKWARD, BARRIER_TO: _Direction.FORWARD}
+"""Where axes go through custom calls that give their operand, by target."""
 _Sort: TypeAlias = Literal["elementwise", "rearranged", "edge", "sliced", "broadcast", "other"]
 
 
@@ -234,6 +236,7 @@ class _Step:
     sizes           of the factors
     arrays          for each operand, then each result, the factors of its dimensions
     blocked         factors that nothing is passed on along; passed: those of which elements stay with each other
+    allowed         whether axes go from operands to results, and back
     """
 
     instruction: Instruction
@@ -245,6 +248,7 @@ class _Step:
     blocked: frozenset[int] = frozenset()
     passed: frozenset[int] = frozenset()
     seen: tuple[int, ...] = ()
+    allowed: _Direction = _Direction.BOTH
 
     @cached_property
     def cells(self) -> list[_Cell]:
@@ -273,7 +277,7 @@ class _Step:
             found = _Direction.FORWARD if self.sort == "sliced" else _Direction.BOTH
         if round >= 3 or (round == 2 and (factor in self.passed or self.sort == "edge")):
             found |= _Direction.BACKWARD if self.sort == "broadcast" else _Direction.BOTH
-        return _Direction.BOTH if round >= 4 else found
+        return (_Direction.BOTH if round >= 4 else found) & self.allowed
 
 
 def _step(instruction: Instruction, relation: Relation, operands: list[_Array], results: list[_Array]) -> _Step:
@@ -430,8 +434,10 @@ class _Graph:
         for array in operands:
             array.uses += 1
         target = target_of(instruction)
-        if target == SHARDING:
-            self.steps.append(_flow(instruction, instruction.shape, operands, found[0], "elementwise"))
+        if target in _FLOWS:
+            step = _flow(instruction, instruction.shape, operands, found[0], "elementwise")
+            step.allowed = _FLOWS[target]
+            self.steps.append(step)
             return found
         relation = relation_of(instruction)
         if relation is not None:

@@ -18,6 +18,7 @@ from hlokit.ops.collectives import AllGather, AllReduce, CollectiveReduce, Parti
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast, CollectivePermute, RaggedAllToAll
 from hlokit.passes.partitioner.placement import Grid, Parts, Placement
+from hlokit.stablehlo.manual import BARRIER_FROM, BARRIER_TO
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
@@ -28,11 +29,14 @@ TO_SHARD, TO_WHOLE, SHARDING = "SPMDFullToShardShape", "SPMDShardToFullShape", "
 """Targets of custom calls: the ends of a region, and a value with a sharding."""
 
 
+_TARGETS = (TO_SHARD, TO_WHOLE, SHARDING, BARRIER_FROM, BARRIER_TO)
+
+
 def target_of(instruction: Instruction) -> str:
     """The target of a custom call that is one of these; else ""."""
     op = instruction.op
     found = op.custom_call_target if isinstance(op, CustomCall) else ""
-    return found if found in (TO_SHARD, TO_WHOLE, SHARDING) and len(instruction.operands) == 1 else ""
+    return found if found in _TARGETS and len(instruction.operands) == 1 else ""
 
 
 def has_regions(instructions: list[Instruction]) -> bool:
