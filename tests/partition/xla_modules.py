@@ -2,7 +2,7 @@
 
     --mirror FOLDER     holds bare git repositories: openxla+openxla/repo, openxla+shardy/repo (or MIRROR says it)
     --match REGEX       only programs whose names match
-    --show NAME         prints a program
+    --show              prints each program
     --markdown FILE     writes the table of docs/partition.md
     --compiled          machine code runs the parts too
 
@@ -33,6 +33,8 @@ from tests.partition.campaign import difference
 SECONDS = 120
 INTERPRETED, LARGEST = 1 << 20, 1 << 25
 """Elements of the largest array of programs that the interpreter and machine code run."""
+CLASSES = ("equal", "too large", "no reference", "refused", "not read", "differs", "no end", "fault")
+"""What may come of a program; too large: to be evaluated, but partitioned; no reference: it cannot be evaluated whole."""
 _SERVICE = "xla/service"
 _HLO = {
     "spmd_partitioner_test": f"{_SERVICE}/spmd/spmd_partitioner_test.cc",
@@ -320,7 +322,10 @@ def main() -> None:
     parser.add_argument("--match", default="")
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--markdown", type=Path)
     given = parser.parse_args()
+    if given.mirror is None:
+        parser.error("--mirror, or the environment variable MIRROR, names the folder of snapshots")
     counts: dict[str, Counter[str]] = {}
     for program in programs(Path(given.mirror)):
         if not re.search(given.match, program.full_name):
@@ -333,6 +338,17 @@ def main() -> None:
             print(f"{program.full_name}: {kind}: {what[:300]}", flush=True)
     for suite, count in counts.items():
         print(f"{suite}: " + ", ".join(f"{kind} {n}" for kind, n in count.most_common()))
+    if given.markdown is not None:
+        given.markdown.write_text(table(counts), encoding="utf-8")
+
+
+def table(counts: dict[str, Counter[str]]) -> str:
+    """A row for each suite, a column for each class."""
+    lines = ["| tests | programs | " + " | ".join(CLASSES) + " |", "| --- " + "| ---: " * (len(CLASSES) + 1) + "|"]
+    for suite, count in counts.items():
+        numbers = [sum(count.values()), *(count[kind] for kind in CLASSES)]
+        lines.append(f"| {suite} | " + " | ".join(map(str, numbers)) + " |")
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":
