@@ -1,4 +1,4 @@
-"""The memory that the process may have: the machine's, less by its limits (`ulimit -v`, control groups)."""
+"""The memory that the process may use: the machine's, reduced by the process's limits (`ulimit -v`, control groups)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The least and the greatest value that an integer can have."""
+"""The smallest and the largest value that an integer of a program can have."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """llvmlite's lock, made so that no interrupt leaves it taken.
 
-llvmlite calls LLVM under a lock whose `__enter__` and `__exit__` are Python code. An exception of a signal's handler
-(as Ctrl-C) between the lock's being taken and the end of `__enter__` leaves it taken for good: every other thread that
-calls LLVM waits forever, as jaxlib's that compile. Here both are C code, in which no handler runs.
+llvmlite calls LLVM under a lock whose `__enter__` and `__exit__` are Python code. If a signal handler (such as
+Ctrl-C's) raises after the lock was taken and before `__enter__` ends, the lock is never released: every other thread
+that calls LLVM waits forever, for example jaxlib's compiling threads. Here both methods are C code, in which no
+handler runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Debugger: what a user does with the run of a program on one device or several."""
+"""Debugger: controls and inspects the run of a program on one device or several."""
 
 from __future__ import annotations
 

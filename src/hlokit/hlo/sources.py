@@ -1,4 +1,4 @@
-"""Where in the user's program an instruction comes from."""
+"""The line of the user's program that an instruction comes from."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Run-time values, as an op's reference sees them: ndarrays, tuples of values, tokens, dynamic arrays, functions.
 
-The protocols say what a reference may ask of the interpreter, so that ops need not import it.
+The protocols list what a reference may ask the interpreter for, so that ops need not import it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Extracting: a module of one instruction, or of what lies between two, with the values that it was given."""
+"""Extracting: a module of one instruction, or of all between two instructions, with the values of its operands."""
 
 from __future__ import annotations
 

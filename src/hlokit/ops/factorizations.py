@@ -1,4 +1,4 @@
-"""Shapes of the matrix factorizations that XLA's client library makes of custom-calls (BEY-80)."""
+"""Shapes of the matrix factorizations that XLA's client library computes by custom-calls (BEY-80)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Arithmetic of element types: the wider type they compute in, and the one rounding or wrapping back (TYPE-8, TYPE-10).
 
-NumPy holds the narrow types by way of ml_dtypes, whose own arithmetic and casts are slow and in part round twice; so
+NumPy has the narrow types through ml_dtypes, whose arithmetic and casts are slow and in part round twice. Therefore
 every reference widens first, computes with NumPy's types and narrows once.
 """
 

@@ -1,4 +1,4 @@
-"""Ragged-dot: a dot of which lhs, and perhaps rhs, comes in groups of different sizes."""
+"""Ragged-dot: a dot whose lhs, and perhaps rhs, is divided into groups of different sizes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""operand-upcaster: products of two element types, and collectives combined in another type, become those of one."""
+"""operand-upcaster: converts products of two element types, and collectives combined in another type, to one type."""
 
 from __future__ import annotations
 

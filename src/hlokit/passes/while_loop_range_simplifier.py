@@ -1,4 +1,4 @@
-"""while-loop-range-simplifier: what a counter's range decides is decided: `i < 0 ? i + n : i` is i."""
+"""while-loop-range-simplifier: simplifies what a counter's range determines: `i < 0 ? i + n : i` is i."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""while-loop-unroller: a loop of few passes over maps is its passes in a row."""
+"""while-loop-unroller: unrolls loops of few iterations over elementwise ops."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Messages that hold a module: which one bytes are, and the module in it.
+"""Messages that contain a module: recognises which one bytes are, and reads the module.
 
 XLA's dumps hold a HloProto (`.hlo.pb`), a HloSnapshot (`.snapshot.N.pb`: with the arguments and the result of a call),
 or a HloUnoptimizedSnapshot (`.hlo_unoptimized_snapshot.pb`: with the arguments of each device); jaxlib gives a
-HloModuleProto alone. They are told apart by content: each has another message, or a name, as its first field.
+HloModuleProto alone. The content distinguishes them: the first field is a different message for each, or a name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Steps of the reference in the persistent cache: a module that has each of their instructions, on parameters."""
+"""Steps of the reference in the persistent cache: a module with each of their instructions, applied to parameters."""
 
 from __future__ import annotations
 

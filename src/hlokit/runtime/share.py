@@ -1,4 +1,4 @@
-"""Machine code for a member's share of a collective's movements: bytes fetched, folded, stored, block by block."""
+"""Machine code for a member's share of a collective's data movement: reads, folds and stores, block by block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hlokit convert: from one form of a program to another."""
+"""hlokit convert: converts a program from one form to another."""
 
 from __future__ import annotations
 

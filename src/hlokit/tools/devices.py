@@ -1,4 +1,4 @@
-"""hlokit devices: which rank of a job waits for which, from the dumps of its flight recorders."""
+"""hlokit devices: shows which rank of a job waits for which, from the dumps of its flight recorders."""
 
 from __future__ import annotations
 

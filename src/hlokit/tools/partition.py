@@ -1,4 +1,4 @@
-"""hlokit partition: a program on whole values becomes one for each device of a mesh."""
+"""hlokit partition: converts a program on whole values to one for each device of a mesh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress: a bar with the time that is left, while long work goes on."""
+"""Progress: a bar with the remaining time of long work."""
 
 from __future__ import annotations
 

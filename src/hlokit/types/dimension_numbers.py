@@ -1,7 +1,7 @@
 """The roles of the dimensions of an op's operands and result. Field names are the protos'.
 
 Where an op function takes `dimension_numbers`, a mapping with the fields as keys, or any object that has them as
-attributes (as XLA's protos do), serves as well.
+attributes (as XLA's protos do), is accepted as well.
 """
 
 # Annotations are read as objects here: they tell how a field is brought to its one form.

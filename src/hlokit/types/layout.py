@@ -1,4 +1,4 @@
-"""Layouts: the order of an array's dimensions in memory, and the fields that only travel through text and proto."""
+"""Layouts: the order of an array's dimensions in memory, and the fields that are only kept for text and proto."""
 
 from __future__ import annotations
 

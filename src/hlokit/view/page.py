@@ -1,6 +1,6 @@
 """The viewer's page: one HTML file of the data, the layout library and our own script.
 
-All that comes from programs is JSON in a data block, in ASCII and without "<", which the script shows as text. The
+Data from programs is JSON in a data block, in ASCII and without "<", which the script shows as text. The
 page's policy allows the two scripts and the style sheet by their hashes, and nothing from anywhere else.
 """
 

@@ -1,4 +1,4 @@
-"""Loops over axes: steps one by one, or by vectors with a masked rest."""
+"""Loops over axes: one step at a time, or by vectors with a masked remainder."""
 
 from __future__ import annotations
 

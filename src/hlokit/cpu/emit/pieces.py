@@ -1,4 +1,4 @@
-"""Index set splitting: an axis in pieces each of which has code of its own, where less must be tested."""
+"""Index set splitting: an axis is divided into pieces with separate code, which needs fewer tests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Functions of C and POSIX that hlokit's own machine code calls, and what is common to their callers.
 
-What is opaque in C, as a mutex, takes OPAQUE bytes, more than on any system.
+An opaque C object such as a mutex takes OPAQUE bytes, which is more than on any system.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LLVM modules -> object code -> memory."""
+"""LLVM modules are compiled to object code, which is loaded into memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epilogues: loops over the elements of a routine's result, done by the routine as it hands the elements over."""
+"""Epilogues: loops over a routine's result, which the routine runs on elements as it finishes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integers that count: sums and products that never overflow, and cost nothing where they change nothing."""
+"""Integers that count: their sums and products never overflow, and adding 0 or multiplying by 1 writes no code."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Values of a function in the writing: SSA names and constants of known types, whose operators append instructions.
+"""Values of a function that is being written: SSA names and typed constants, whose operators append instructions.
 
     with fn.loop(0, rows) as row:
         place = matrix + row.index * stride          # a Pointer, in bytes
         total = place.load(vector).fma(factor, total)
 
-Operands may be Python numbers, which become constants in every lane. Integers are signed but where a method says
-otherwise. Comparisons of floats are false for NaN but where they say otherwise; == and != are the identity of values.
+Operands may be Python numbers, which become constants in every lane. Integers are signed unless a method says
+otherwise. Comparisons of floats are false for NaN unless they say otherwise; == and != are the identity of values.
 """
 
 from __future__ import annotations

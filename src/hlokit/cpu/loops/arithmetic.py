@@ -1,4 +1,4 @@
-"""The emitter that forms write a kernel with: values are nodes; no nodes are made for what is known while building."""
+"""The emitter with which forms write a kernel: values are nodes, and values that are known while building need none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scatter: a kernel that combines every update with what is at its target, in order, and those that fill the target."""
+"""Scatter: a kernel that combines each update with its target element, in order, and kernels that fill the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of PJRT's table: how they begin in machine code."""
+"""Functions of PJRT's table: the machine code with which each of them begins."""
 
 from __future__ import annotations
 

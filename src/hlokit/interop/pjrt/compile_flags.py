@@ -1,8 +1,8 @@
-"""XLA's compile options, `compiler_options` of jax.jit: which there are, which values they take, what they do.
+"""XLA's compile options (`compiler_options` of jax.jit): their names, their values and their effects.
 
-A name that XLA has not, or a value of another type, is an error with XLA's text. Of the others, those that ask for
-something which can be told from outside are heeded, or refused with UnsupportedError; those that only tune XLA's own
-code generator, its GPU or its TPU backend are taken and change nothing: JAX's CPU client computes the same with them.
+A name that XLA does not have, or a value of another type, is an error with XLA's text. Options with an observable
+effect are obeyed, or refused with UnsupportedError. Options that only tune XLA's own code generator, its GPU or its
+TPU backend are accepted and have no effect: JAX's CPU client computes the same with them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The plugin's machine code, loaded: one library for the process, which is never let go."""
+"""The plugin's machine code, loaded: one library per process, which is never unloaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs as JAX gives them to be compiled: a module, options and devices."""
+"""Programs as JAX passes them to the compiler: a module, options and devices."""
 
 from __future__ import annotations
 

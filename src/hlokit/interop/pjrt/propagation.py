@@ -1,7 +1,7 @@
-"""Where the values of a program lie that runs on whole values: as it says, else as their operands do.
+"""Shardings of the values of a program that runs on whole values: the stated ones, otherwise those of their operands.
 
-Forward alone, dimension by dimension: a dimension that an operation passes on whole stays cut as it is. XLA's
-partitioner looks backward too, and weighs.
+Propagation goes forward only, dimension by dimension: a dimension that an op passes on unchanged keeps its sharding.
+XLA's partitioner also propagates backward, and compares costs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stages of a module in a dump, compared with each other: each runs on the reference, with the same arguments."""
+"""Compares the stages of a module in a dump: each runs on the reference, with the same arguments."""
 
 from __future__ import annotations
 

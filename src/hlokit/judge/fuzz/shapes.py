@@ -1,9 +1,9 @@
-"""Programs of the shapes that compilers meet: `shaped_draw(seed)`. What is drawn goes round by the seed (THEMES).
+"""Programs of typical structure: `shaped_draw(seed)`. The seed selects the theme of a program in turn (THEMES).
 
-Chains of data movement, reductions, products and indexed reads over odd and vector-sized dimensions are drawn from the
-usual recipes. Loops are drawn here: states of several arrays (and tuples of them) that a pass updates in place, moves
-to other places of the state, reads elsewhere, hands on as they are; counted and uncounted, in each other, with
-branches; and what comes before a loop is read after it.
+Chains of data movement, reductions, products and indexed reads over odd and vector-sized dimensions are drawn from
+the usual recipes. Loops are drawn here. Their state is several arrays (and tuples of them), which an iteration
+updates in place, moves to other elements of the state, reads or passes on unchanged. Loops are counted or not,
+nested, and have branches; values from before a loop are read after it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Elementwise ops: most have StableHLO's name, as the reader says."""
+"""Elementwise ops: most have a StableHLO name in the reader's table."""
 
 from __future__ import annotations
 

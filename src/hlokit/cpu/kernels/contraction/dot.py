@@ -1,4 +1,4 @@
-"""Plain products and those with block scales: which arithmetic, which way."""
+"""Plain products and those with block scales: the choice of arithmetic and of the kernel."""
 
 from __future__ import annotations
 
