@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import hlokit as hk
-from hlokit.devices.mpi.guard import guarded, job_size
+from hlokit.devices.processes.guard import guarded, job_size
 
 REPLICAS, ROWS, FEATURES, STEPS = 4, 64, 3, 200
 
@@ -63,7 +63,7 @@ def main() -> None:
         print(f"{REPLICAS} {where}: {weights.tobytes().hex()} {weights}")
         return
     guarded()
-    with hk.mpi_world() as world:
+    with hk.process_world() as world:
         weights = trained(world.size, world)
         texts = world.gather_text(f"{world.size} processes: {weights.tobytes().hex()} {weights}")
         if world.rank == 0:

@@ -44,7 +44,7 @@ XLA_CLIENT = {
 METHODS = {f"Builder.{name}": value for name, value in vars(hk.Builder).items() if not name.startswith("_")}
 OP_METHODS = {f"Op.{name}": value for name, value in vars(hk.Op).items() if inspect.isfunction(value) and not name.startswith("_")}
 ALL: dict[str, Any] = PUBLIC | METHODS | OP_METHODS | {f"xla_client.{name}": value for name, value in XLA_CLIENT.items()}
-NOT_RUN = {"load_snapshot", "mpi_world", "register_ffi_target"}
+NOT_RUN = {"load_snapshot", "mpi_world", "process_world", "register_ffi_target"}
 """What takes a file, several processes or a compiled library: lines of their examples are not run."""
 
 WITHIN_LOWERING = {f"Op.{name}" for name in ("scalar", "element", "mapped", "scatter", "target", "kernel", "contraction", "transfer", "expand")}

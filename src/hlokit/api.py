@@ -24,7 +24,7 @@ from hlokit.types.shape import Shape
 if TYPE_CHECKING:
     from hlokit.cpu.target import Target
     from hlokit.debugger.debugger import Debugger
-    from hlokit.devices.mpi.world import World
+    from hlokit.devices.processes.world import World
     from hlokit.judge.compare.comparing import Comparison
     from hlokit.judge.conform.conforming import Conformance
     from hlokit.judge.diff.differences import ModuleDiff
@@ -56,6 +56,7 @@ __all__ = [
     "parse",
     "parse_shape",
     "partition",
+    "process_world",
     "reduce_module",
     "register_ffi_target",
     "register_ffi_type",
@@ -1027,11 +1028,48 @@ def mpi_world(comm: Any = None) -> World:
     >>> world = hk.mpi_world()  # doctest: +SKIP
     >>> hk.evaluate(module, mine, replicas=world.size, world=world)  # doctest: +SKIP
     """
+    from hlokit.devices.processes.engines import no_mpi
+
     try:
-        from hlokit.devices.mpi.world import World
+        from hlokit.devices.processes.mpi import MpiEngine
     except (ImportError, RuntimeError) as error:
-        raise UnsupportedError(f"MPI: {error}. `pip install mpi4py mpich` gives both") from None
-    return World(comm)
+        raise no_mpi(error) from None
+    from hlokit.devices.processes.world import World
+
+    return World(MpiEngine(comm))
+
+
+@public
+def process_world(collectives: str | None = None) -> World:
+    """The processes of a job as devices. All of them call this together.
+
+    Parameters
+    ----------
+    collectives : str, optional
+        What carries values between them: "mpi", or "gloo", for processes that the environment variables RANK,
+        WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe, as torchrun and `python -m hlokit.launch` set them. By default
+        what HLOKIT_COLLECTIVES says; else gloo if there are these variables and MPI did not start the processes, else
+        MPI.
+
+    Returns
+    -------
+    World
+        The devices, for `evaluate` and calls of compiled programs.
+
+    Raises
+    ------
+    UnsupportedError
+        There is no such engine, its library (mpi4py and an MPI, or PyTorch) is missing, or the variables are.
+
+    Examples
+    --------
+    >>> with hk.process_world("gloo") as world:  # doctest: +SKIP
+    ...     hk.evaluate(module, mine, replicas=world.size, world=world)
+    """
+    from hlokit.devices.processes.engines import engine_name, engine_of_job
+    from hlokit.devices.processes.world import World
+
+    return World(engine_of_job(engine_name(collectives, "collectives")))
 
 
 @public

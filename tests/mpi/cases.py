@@ -1,12 +1,14 @@
 """What ranks check: each case is a function of a world, called on all ranks.
 
 mpirun -n 4 python -m tests.mpi.cases [EACH] [NAME...]      # each rank has so many devices, by default one
+python -m hlokit.launch --collectives gloo -n 4 -- python -m tests.mpi.cases
 
 It prints "ok NAME" for each that passed; the first failure ends it.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import traceback
@@ -409,7 +411,7 @@ def own_error(world: Any) -> None:
 def bad_arguments(world: Any) -> None:
     module = program(lambda b, x: hk.all_reduce(x, add), hk.f32[2])
     few = error_of(lambda: hk.evaluate(module, np.zeros(2, F), replicas=world.size + 1, world=world), hk.ArgumentError)
-    assert f"{world.size + 1} replica(s) of 1 partition(s) on {world.size} MPI process(es)" in str(few)
+    assert f"{world.size + 1} replica(s) of 1 partition(s) on {world.size} process(es)" in str(few)
     wrong = np.zeros(3 if world.rank == 1 else 2, F)
     shape = error_of(lambda: hk.evaluate(module, wrong, replicas=world.size, world=world), hk.ArgumentError)
     assert str(shape).startswith("replica 1: "), str(shape)
@@ -423,10 +425,8 @@ def other_program(world: Any) -> None:
 
 def closed(world: Any) -> None:
     """One who has left runs nothing, and the others learn of it."""
-    from mpi4py import MPI
-
     module = program(lambda b, x: hk.all_reduce(x, add), hk.f32[2])
-    other = hk.mpi_world(MPI.COMM_WORLD)
+    other = hk.process_world()
     if world.rank == 1:
         other.close()
     found = error_of(lambda: hk.evaluate(module, np.zeros(2, F), replicas=world.size, world=other), hk.EvaluationError)
@@ -524,7 +524,7 @@ def bad_arguments_of_several(some: Several) -> None:
     x = [np.zeros(2, F)]
     odd = error_of(lambda: hk.evaluate(module, x, x, replicas=some.size + 1, world=world), hk.ArgumentError)
     # one process can have any number of devices: then arguments are missing
-    uneven = f"{some.size + 1} replica(s) of 1 partition(s) on {world.size} MPI process(es)"
+    uneven = f"{some.size + 1} replica(s) of 1 partition(s) on {world.size} process(es)"
     assert (uneven if world.size > 1 else f"expected one for each of {some.size + 1} devices") in str(odd), str(odd)
     few = error_of(lambda: hk.evaluate(module, x, replicas=some.size, world=world), hk.ArgumentError)
     assert "1" in str(few) and str(some.each) in str(few), str(few)
@@ -541,10 +541,8 @@ SEVERAL: dict[str, Callable[[Any], None]] = {
 
 
 def main(names: list[str]) -> None:
-    from mpi4py import MPI
-
     each = int(names.pop(0)) if names and names[0].isdigit() else 1
-    world = hk.mpi_world()
+    world = hk.process_world()
     cases = CASES if each == 1 else SEVERAL
     for name in names or list(cases):
         try:
@@ -552,8 +550,8 @@ def main(names: list[str]) -> None:
         except Exception:
             print(f"{name}, rank {world.rank}: {traceback.format_exc()}", flush=True)
             time.sleep(1)
-            MPI.COMM_WORLD.Abort(1)
-        MPI.COMM_WORLD.Barrier()
+            os._exit(1)
+        world.gather_text("")
         if world.rank == 0:
             print(f"ok {name}", flush=True)
 

@@ -1,6 +1,7 @@
 """A job in which one rank ends in the midst: what do the others do?
 
 mpirun -n 3 python -m tests.mpi.doomed RANK WHEN
+python -m hlokit.launch --collectives gloo -n 3 -- python -m tests.mpi.doomed RANK WHEN
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 
 import hlokit as hk
-from hlokit.devices.mpi.guard import guarded
-from hlokit.devices.mpi.mover import Mover
+from hlokit.devices.processes.engines import engine_name, engine_of_job
+from hlokit.devices.processes.guard import guarded
+from hlokit.devices.processes.world import World
 from tests.devices.programs import F, add, program
 
 
@@ -26,7 +28,8 @@ def ends() -> None:
 def main(doomed: int, when: str) -> None:
     if when != "unguarded":
         guarded()
-    world = hk.mpi_world()
+    engine = engine_of_job(engine_name())
+    world = World(engine)
     mine = world.rank == doomed
     whole = program(lambda b, x: hk.all_reduce(x, add), hk.f32[1000])
     others = program(lambda b, x: hk.all_reduce(x, add, [[0, 1], [2]]), hk.f32[1000])
@@ -39,9 +42,9 @@ def main(doomed: int, when: str) -> None:
             ends()
 
     if mine and when == "moving":
-        Mover.exchange = lambda *_: ends()  # type: ignore[method-assign,assignment]
+        engine.exchange = lambda *_: ends()  # type: ignore[method-assign,assignment]
     if mine and when == "grouping":
-        Mover.prepare = lambda *_: ends()  # type: ignore[method-assign,assignment]
+        engine.prepare = lambda *_: ends()  # type: ignore[method-assign,assignment]
     if mine and when == "raising":
         raise ValueError("not in a run")
     run = hk.compile(whole, replicas=world.size) if when == "machine code" else None

@@ -20,7 +20,7 @@ import numpy as np
 from mpi4py import MPI
 
 import hlokit as hk
-from hlokit.devices.mpi.guard import guarded
+from hlokit.devices.processes.guard import guarded
 from tests.devices.programs import F, add, program
 
 SECONDS = 60.0

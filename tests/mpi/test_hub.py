@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 
-from hlokit.devices.mpi.guard import job_size
-from hlokit.devices.mpi.hub import Hub
-from hlokit.devices.mpi.line import Incoming, encoded
+from hlokit.devices.processes.guard import job_size
+from hlokit.devices.processes.hub import Hub
+from hlokit.devices.processes.line import Incoming, encoded
 
 
 def joined(hub: Hub, rank: int) -> socket.socket:

@@ -6,11 +6,23 @@ import re
 
 import pytest
 
-from tests.mpi.launch import mpirun, needs_mpi
-
-pytestmark = needs_mpi
+from tests.mpi.launch import mpirun, needs_gloo, needs_mpi, over_gloo
 
 
+@needs_gloo
+@pytest.mark.parametrize(
+    ("doomed", "when"),
+    [(1, "computing"), *(pytest.param(*p, marks=pytest.mark.slow) for p in [(0, "computing"), (2, "moving"), (1, "idle")])],
+)
+def test_a_killed_rank_fails_the_others_over_gloo(doomed: int, when: str) -> None:
+    done = over_gloo(3, "-m", "tests.mpi.doomed", doomed, when)
+    assert done.returncode != 0
+    for rank in {0, 1, 2} - {doomed}:
+        said = f"rank {doomed} is gone: its process ended"
+        assert re.search(rf"rank {rank}: {said}; replica {rank} [^;]*\(all-reduce\)", done.stdout), done.stdout + done.stderr
+
+
+@needs_mpi
 @pytest.mark.parametrize(
     ("doomed", "when"),
     [
@@ -33,6 +45,7 @@ def test_a_killed_rank_fails_the_others(doomed: int, when: str) -> None:
             assert re.search(rf"{said}; (replica|rank) {rank} [^;]*\(all-reduce\)", done.stdout), done.stdout
 
 
+@needs_mpi
 @pytest.mark.parametrize(
     ("rank", "times"), [(1, 3), pytest.param(0, 20, marks=pytest.mark.slow), pytest.param(2, 20, marks=pytest.mark.slow)]
 )
@@ -47,6 +60,7 @@ def test_an_interrupt_is_the_ranks_own_and_a_loss_to_the_others(rank: int, times
         assert all(text.startswith("EvaluationError") for text in said.values()), done.stdout + done.stderr
 
 
+@needs_mpi
 def test_a_rank_that_raises_outside_of_a_run_is_missed() -> None:
     done = mpirun(3, "-m", "tests.mpi.doomed", 1, "raising")
     assert done.returncode != 0 and "ValueError: not in a run" in done.stderr
@@ -54,6 +68,7 @@ def test_a_rank_that_raises_outside_of_a_run_is_missed() -> None:
     assert sorted(told) == ["rank 0: rank 1 has left", "rank 2: rank 1 has left"], done.stdout
 
 
+@needs_mpi
 def test_without_a_guard_mpirun_ends_all() -> None:
     done = mpirun(3, "-m", "tests.mpi.doomed", 1, "unguarded")
     assert done.returncode != 0

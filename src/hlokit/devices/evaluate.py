@@ -18,7 +18,7 @@ from hlokit.stack import with_stack
 from hlokit.tracebacks import public
 
 if TYPE_CHECKING:
-    from hlokit.devices.mpi.world import Placement, World
+    from hlokit.devices.processes.world import Placement, World
 
 
 @public
@@ -72,8 +72,8 @@ def evaluate(
     to_host : dict, optional
         What host transfers append their values to, by channel.
     world : World, optional
-        Of `mpi_world`: this process has one of the devices, and arguments and result are its own; or equally many as
-        each other, and these are lists.
+        Of `process_world`: this process has one of the devices, and arguments and result are its own; or equally many
+        as each other, and these are lists.
 
     Returns
     -------

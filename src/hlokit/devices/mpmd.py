@@ -24,7 +24,7 @@ from hlokit.stack import with_stack
 from hlokit.tracebacks import public
 
 if TYPE_CHECKING:
-    from hlokit.devices.mpi.world import Placement, World
+    from hlokit.devices.processes.world import Placement, World
 
 
 @public
@@ -71,7 +71,7 @@ def evaluate_mpmd(
     from_host, to_host : list of dict, optional
         For each device the values that host transfers receive, and what they append to, by channel.
     world : World, optional
-        Of `mpi_world`: this process is one of the devices.
+        Of `process_world`: this process is one of the devices.
 
     Returns
     -------
@@ -264,7 +264,7 @@ def placed_on(world: World | Placement, counts: tuple[int, int], name: str) -> t
 
     ArgumentError: the ranks cannot have equally many.
     """
-    from hlokit.devices.mpi.world import Placement
+    from hlokit.devices.processes.world import Placement
 
     if isinstance(world, Placement):
         return world, False
@@ -272,7 +272,7 @@ def placed_on(world: World | Placement, counts: tuple[int, int], name: str) -> t
     each, rest = divmod(count, world.size)
     if rest or not each:
         devices = f"{counts[0]} replica(s) of {counts[1]} partition(s)"
-        raise ArgumentError(f"{name}: {devices} on {world.size} MPI process(es) [EXEC-2]")
+        raise ArgumentError(f"{name}: {devices} on {world.size} process(es) [EXEC-2]")
     return Placement(world, [device // each for device in range(count)]), each == 1
 
 

@@ -310,12 +310,13 @@ def _received(line: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _environment(count: int, devices: int | None, collectives: str) -> dict[str, str]:
-    """The environment of every process: where JAX's coordinator is, and a share of the processors."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    """The environment of every process: where JAX's coordinator and PyTorch's store are, a share of the processors."""
+    with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as other:
+        address, port = f"127.0.0.1:{free.getsockname()[1]}", other.getsockname()[1]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     own = {
         "JAX_COORDINATOR_ADDRESS": address, "JAX_COORDINATOR_BIND_ADDRESS": address,
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count),
         "HLOKIT_COLLECTIVES": collectives, "HLOKIT_LAUNCH_SIZE": str(count),
     }  # fmt: skip
     if devices is not None:

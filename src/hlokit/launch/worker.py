@@ -90,7 +90,7 @@ def _become(command: list[str], rank: int, pipes: tuple[tuple[int, int], tuple[i
     # jax.distributed.initialize() without arguments takes its numbers from Open MPI's variables
     environment |= {
         "OMPI_MCA_orte_hnp_uri": f"0.0;tcp://{environment['JAX_COORDINATOR_ADDRESS']}", "OMPI_COMM_WORLD_SIZE": size,
-        "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
+        "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank), "RANK": str(rank),
     }  # fmt: skip
     try:
         os.execvpe(command[0], command, environment)

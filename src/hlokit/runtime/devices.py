@@ -20,7 +20,7 @@ from hlokit.runtime.interrupt import stop_threads
 from hlokit.tracebacks import public_methods
 
 if TYPE_CHECKING:
-    from hlokit.devices.mpi.world import Placement, World
+    from hlokit.devices.processes.world import Placement, World
     from hlokit.runtime.executable import Executable
 
 
@@ -74,7 +74,7 @@ class DeviceExecutable:
         from_host, to_host : list of dict, optional
             For each device the values that host transfers receive, and what they append to, by channel.
         world : World, optional
-            Of `mpi_world`: this process has one of the devices, or equally many as each.
+            Of `process_world`: this process has one of the devices, or equally many as each.
 
         Returns
         -------

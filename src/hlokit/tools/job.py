@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hlokit.api import mpi_world
-from hlokit.devices.mpi.guard import guarded, job_size
+from hlokit.api import process_world
+from hlokit.devices.processes.guard import guarded, job_size
 from hlokit.errors import ArgumentError, HlokitError
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.checks import device_counts
@@ -18,7 +18,7 @@ from hlokit.interpreter.routes import Place
 from hlokit.tools.status import status_of
 
 if TYPE_CHECKING:
-    from hlokit.devices.mpi.world import World
+    from hlokit.devices.processes.world import World
 
 
 class Job:
@@ -37,7 +37,7 @@ class Job:
         if self.world is not None and replicas is None and math.prod(counts) != self.world.size:
             counts = max(1, self.world.size // counts[1]), counts[1]
         if self.world is not None and math.prod(counts) != self.world.size:
-            text = f"{counts[0]} replica(s) of {counts[1]} partition(s) on {self.world.size} MPI processes"
+            text = f"{counts[0]} replica(s) of {counts[1]} partition(s) on {self.world.size} processes"
             raise ArgumentError(f"{module.name}: {text} [EXEC-2]")
         return Place.grid(*counts)
 
@@ -68,7 +68,7 @@ def job() -> Generator[Job, None, None]:
         yield Job()
         return
     guarded()
-    with mpi_world() as world:
+    with process_world() as world:
         try:
             yield Job(world)
         except (HlokitError, OSError) as error:

@@ -10,21 +10,21 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.jax.pjrt.harness import plugged
-from tests.mpi.launch import ROOT, SECONDS, mpirun, needs_mpi
+from tests.mpi.launch import MPI_OR_GLOO, ROOT, SECONDS, mpirun, needs_gloo, needs_mpi, over_gloo
 
-pytestmark = needs_mpi
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
-def passed(script: str, count: int, folder: Path, **environment: str) -> None:
+def passed(script: str, count: int, folder: Path, start: Any = mpirun, **environment: str) -> None:
     """Every check passes in every process."""
     names = [line[4 : line.index("(")] for line in _lines(script) if line.startswith("def check_")]
     with plugged(**environment) as variables:
-        done = mpirun(count, SCRIPTS / "run.py", SCRIPTS / script, folder, environment=variables)
+        done = start(count, SCRIPTS / "run.py", SCRIPTS / script, folder, environment=variables)
     for rank in range(count):
         file = folder / f"{rank}.json"
         found = json.loads(file.read_text()) if file.exists() else {}
@@ -43,19 +43,28 @@ def address() -> str:
         return f"127.0.0.1:{end.getsockname()[1]}"
 
 
+@needs_mpi
 def test_two_processes_with_a_coordinator(tmp_path: Path) -> None:
     passed("arrays.py", 2, tmp_path, COORDINATOR=address())
 
 
+@needs_gloo
+@pytest.mark.parametrize("each", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_two_processes_over_gloo(each: int, tmp_path: Path) -> None:
+    passed("arrays.py", 2, tmp_path, over_gloo, HLOKIT_NUM_DEVICES=str(each))
+
+
+@needs_mpi
 def test_two_processes_of_two_devices_that_ask_mpi(tmp_path: Path) -> None:
     passed("arrays.py", 2, tmp_path, HLOKIT_NUM_DEVICES="2", HLOKIT_AS_CPU="1", JAX_PLATFORMS="cpu")
 
 
 @pytest.mark.parametrize("who", [1, pytest.param(0, marks=pytest.mark.slow)])
-def test_a_killed_process_fails_the_others_with_its_number_and_the_collective(who: int) -> None:
+@pytest.mark.parametrize("collectives", MPI_OR_GLOO)
+def test_a_killed_process_fails_the_others_with_its_number_and_the_collective(who: int, collectives: str) -> None:
     script = SCRIPTS / "killed.py"
     with plugged(HLOKIT_NUM_DEVICES="2") as variables:
-        done = launched(3, str(script), str(who), environment=variables)
+        done = launched(3, str(script), str(who), environment=variables, collectives=collectives)
     assert done.returncode != 0
     line = next(n for n, text in enumerate(script.read_text(encoding="utf-8").splitlines(), 1) if "x.sum" in text)
     for other in {0, 1, 2} - {who}:
@@ -66,11 +75,14 @@ def test_a_killed_process_fails_the_others_with_its_number_and_the_collective(wh
 
 
 @pytest.mark.parametrize("way", ["data", *(pytest.param(way, marks=pytest.mark.slow) for way in ("fsdp", "tensor"))])
-def test_losses_are_the_same_on_threads_and_processes(way: str) -> None:
+@pytest.mark.parametrize("collectives", MPI_OR_GLOO)
+def test_losses_are_the_same_on_threads_and_processes(way: str, collectives: str) -> None:
     found: list[list[str]] = []
     for count, each in [(1, 4), (2, 2), (4, 1)]:
         with plugged(HLOKIT_PARTITION="parts") as variables:
-            done = launched(count, "examples/train_processes.py", way, each=each, environment=variables)
+            done = launched(
+                count, "examples/train_processes.py", way, each=each, environment=variables, collectives=collectives
+            )
         assert done.returncode == 0, done.stdout + done.stderr
         found.append(done.stdout.splitlines())
     assert found[0] == found[1] == found[2]
@@ -78,6 +90,7 @@ def test_losses_are_the_same_on_threads_and_processes(way: str) -> None:
     assert len(losses) == 5 and losses[-1] < losses[0]
 
 
+@needs_mpi
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("orbax") is None, reason="no orbax: pip install orbax-checkpoint")
 def test_a_checkpoint_of_four_processes_is_restored_on_two(tmp_path: Path) -> None:
@@ -90,22 +103,25 @@ def test_a_checkpoint_of_four_processes_is_restored_on_two(tmp_path: Path) -> No
 
 
 def launched(
-    count: int, *arguments: str, environment: dict[str, str], each: int | None = None
+    count: int, *arguments: str, environment: dict[str, str], each: int | None = None, collectives: str = "mpi"
 ) -> subprocess.CompletedProcess[str]:
     """By hlokit.launch."""
     devices = [] if each is None else ["--devices", str(each)]
-    command = [sys.executable, "-m", "hlokit.launch", "-n", str(count), *devices, "--", sys.executable, *arguments]
+    launcher = [sys.executable, "-m", "hlokit.launch", "-n", str(count), "--collectives", collectives, *devices]
+    command = [*launcher, "--", sys.executable, *arguments]
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
     )  # fmt: skip
 
 
+@needs_mpi
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "each"), [(2, 3), (3, 1), (4, 2)])
 def test_other_numbers(count: int, each: int, tmp_path: Path) -> None:
     passed("arrays.py", count, tmp_path, HLOKIT_NUM_DEVICES=str(each), COORDINATOR=address())
 
 
+@needs_mpi
 @pytest.mark.slow
 def test_in_the_interpreter(tmp_path: Path) -> None:
     passed("arrays.py", 2, tmp_path, HLOKIT_NUM_DEVICES="2", HLOKIT_BACKEND="interpreter", COORDINATOR=address())

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from hlokit.devices.processes.engines import VARIABLE, engine_name
+from hlokit.devices.processes.guard import job_size
 from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.tracebacks import public
+
+if TYPE_CHECKING:
+    from hlokit.interop.pjrt.processes import Carrier
 
 OLDEST_JAX = (0, 10, 2)
 
@@ -103,12 +108,28 @@ def _client(name: str) -> Any:
     from hlokit.interop.pjrt import client
 
     jaxlib, state = cast(Any, xla_client), cast(Any, distributed.global_state)
-    if state.client is not None:
-        client.share(state.process_id, state.num_processes, CoordinatorStore(state.client))
+    if state.client is not None and state.num_processes > 1:
+        client.share(state.process_id, state.num_processes, CoordinatorStore(state.client), _carrier(state))
     if not jaxlib.pjrt_plugin_initialized(name):
         jaxlib.initialize_pjrt_plugin(name)
     given: Any = xla_bridge._options_from_jax_configs(name)  # pyright: ignore
     return jaxlib.make_c_api_client(name, {**_options(), **given}, None)
+
+
+def _carrier(state: Any) -> Carrier:
+    """HLOKIT_COLLECTIVES, else JAX's option jax_cpu_collectives_implementation, of which "gloo" is the default: that
+    counts where the environment says it, or MPI did not start the processes."""
+    import jax
+
+    from hlokit.interop.pjrt.processes import Carrier
+
+    name = "jax_cpu_collectives_implementation"
+    config: Any = jax.config
+    chosen = os.environ.get(name.upper()) or getattr(config, name)
+    if chosen == "gloo" and name.upper() not in os.environ and job_size() > 1:
+        chosen = "mpi"
+    found = engine_name(None if os.environ.get(VARIABLE) else chosen, name)
+    return Carrier(found, state.coordinator_address.rpartition(":")[0].strip("[]"))
 
 
 def _options() -> dict[str, Any]:

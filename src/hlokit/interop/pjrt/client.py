@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from hlokit.devices.processes.store import Store
 from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.interop.pjrt.buffers import DEVICE, MEMORY
 from hlokit.interop.pjrt.memory import FOREVER, constant, read_named, read_words
 from hlokit.interop.pjrt.native import native
-from hlokit.interop.pjrt.processes import Job, Store, Topology, joined
+from hlokit.interop.pjrt.processes import Carrier, Job, Topology, joined
 from hlokit.interop.pjrt.table import function
 
 KINDS = ("device", "pinned_host", "unpinned_host")
@@ -89,8 +90,8 @@ _current: Topology | None = None
 """The topology of the newest client; None: there is none yet."""
 _job: Job | None = None
 """The processes of the newest client, if there are several."""
-_others: tuple[int, int, Store] | None = None
-"""For the next client: this process's number, how many there are, and their key-value store."""
+_others: tuple[int, int, Store, Carrier] | None = None
+"""For the next client: this process's number, how many there are, their key-value store, what carries collectives."""
 _generation = 0
 """The number of clients that were made for several processes."""
 _by_address: dict[int, Device] = {}
@@ -109,10 +110,10 @@ def job() -> Job:
     return _job
 
 
-def share(process: int, count: int, store: Store) -> None:
+def share(process: int, count: int, store: Store, carrier: Carrier) -> None:
     """The next client is one of `count` processes, with the number `process`: each makes one."""
     global _others
-    _others = (process, count, store) if count > 1 else None
+    _others = (process, count, store, carrier) if count > 1 else None
 
 
 def devices() -> tuple[Device, ...]:
@@ -232,9 +233,9 @@ def _create(a: Any) -> None:
     count = _environments_count() if given is None else _checked_count(int(given), f"num_devices={given}")
     _current, _job = Topology(0, (count,)), None
     if _others is not None:
-        process, processes, store = _others
+        process, processes, store, carrier = _others
         _generation += 1
-        _job = joined(process, processes, count, store, _generation - 1)
+        _job = joined(process, processes, count, store, _generation - 1, carrier)
         _current = _job.topology
     devices()
     a.client = _handle()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from hlokit import __version__
+from hlokit.devices.processes.engines import no_gloo, no_mpi
+from hlokit.devices.processes.store import Store
 from hlokit.errors import ArgumentError, EvaluationError, UnsupportedError
 
 if TYPE_CHECKING:
-    from hlokit.devices.mpi.world import Placement, World
+    from hlokit.devices.processes.engine import Engine
+    from hlokit.devices.processes.world import Placement, World
 
-ENGINES = ("mpi",)
-"""Carriers of collectives between processes, by name."""
 _START_SECONDS = 300.0
 """For all processes to come together."""
 _WAIT_SECONDS = 1.0
@@ -48,53 +48,35 @@ class Topology:
         raise AssertionError(number)
 
 
-class Store(Protocol):
-    """Values by name, which all processes share. EvaluationError: it cannot be reached any more."""
-
-    def put(self, key: str, value: bytes) -> None: ...
-
-    def get(self, key: str, seconds: float) -> bytes | None:
-        """The value, once there is one; None if there is none in time."""
-        ...
-
-
-def engine() -> str:
-    """HLOKIT_COLLECTIVES: what carries collectives between processes. UnsupportedError for what there is not."""
-    found = os.environ.get("HLOKIT_COLLECTIVES", "mpi")
-    if found not in ENGINES:
-        raise UnsupportedError(f"HLOKIT_COLLECTIVES={found!r}: expected one of {', '.join(ENGINES)}")
-    return found
-
-
 @dataclass
 class Job:
-    """All processes, which make it together. `world`: of all; `ranks`: MPI's number of each process."""
+    """All processes, which make it together. `world`: of all; `among`: makes the engine of some of them."""
 
     topology: Topology
     store: Store
     name: str
     world: World
-    ranks: tuple[int, ...]
+    among: Callable[[tuple[int, ...]], Engine]
     _worlds: dict[tuple[int, ...], World] = field(default_factory=dict[tuple[int, ...], "World"])
 
     def placed(self, homes: Sequence[int]) -> Placement:
         """The world of these processes, and the rank that has each device. All of the processes ask for it."""
-        from hlokit.devices.mpi.world import Placement
+        from hlokit.devices.processes.world import Placement
 
         processes = tuple(sorted(set(homes)))
         return Placement(self._among(processes), [processes.index(process) for process in homes])
 
     def _among(self, processes: tuple[int, ...]) -> World:
-        if len(processes) == len(self.ranks):
+        if len(processes) == len(self.topology.counts):
             return self.world
         if processes not in self._worlds:
-            from hlokit.devices.mpi.world import among
+            from hlokit.devices.processes.world import World
 
             name = f"{self.name}/world/{','.join(map(str, processes))}"
             self.store.put(f"{name}/{self.topology.process}", b"here")
             for process in processes:
                 self._come(f"{name}/{process}", f"process {process} does not run the program of {list(processes)}")
-            self._worlds[processes] = among([self.ranks[p] for p in processes])
+            self._worlds[processes] = World(self.among(processes))
         return self._worlds[processes]
 
     def _come(self, key: str, missing: str) -> None:
@@ -103,38 +85,71 @@ class Job:
                 raise EvaluationError(f"{missing}: {self.world.lost}")
 
 
-def joined(process: int, count: int, devices: int, store: Store, generation: int) -> Job:
+@dataclass(frozen=True)
+class Carrier:
+    """What carries collectives: `engine`, by name, and the address of JAX's coordinator, which gloo needs."""
+
+    engine: str = "mpi"
+    coordinator: str = "127.0.0.1"
+
+
+def joined(process: int, count: int, devices: int, store: Store, generation: int, carrier: Carrier) -> Job:
     """The job of `count` processes, of which this one has the number `process` and so many devices.
 
     generation   of the client, from 0: JAX may make another one later
 
-    UnsupportedError: MPI is missing, or did not start the processes. ArgumentError: they disagree about the versions or
-    the number of processes. EvaluationError: not all came in time.
+    UnsupportedError: the engine's library is missing, or MPI did not start the processes. ArgumentError: they disagree
+    about the versions or the number of processes. EvaluationError: not all came in time.
     """
-    carried_by = engine()
-    try:
-        from hlokit.devices.mpi.world import among, position
-    except (ImportError, RuntimeError) as error:
-        text = f"{count} processes: collectives go by MPI: {error}. `pip install 'hlokit[mpi]' mpich` gives both"
-        raise UnsupportedError(text) from None
-    rank, size = position()
+    from hlokit.devices.processes.world import World
+
+    own = {"hlokit": __version__, "engine": carrier.engine, "processes": count, "devices": devices}
+    own |= _place_in_mpi(count) if carrier.engine == "mpi" else {}
     name = f"hlokit/{generation}"
-    own = {"hlokit": __version__, "engine": carried_by, "processes": count, "devices": devices}
-    own |= {"rank": rank, "size": size}
     store.put(f"{name}/{process}", json.dumps(own).encode())
     found = _all(store, name, count)
     for other, facts in enumerate(found):
         for key in ("hlokit", "engine", "processes"):
             if facts[key] != own[key]:
                 raise ArgumentError(f"process {other} has {key}={facts[key]!r}, process {process} {own[key]!r}")
-    ranks = tuple(int(facts["rank"]) for facts in found)
-    if len(set(ranks)) < count or any(facts["size"] != size for facts in found) or max(ranks) >= size:
-        raise UnsupportedError(
-            f"{count} processes, but MPI has started {size} (of ranks {list(ranks)}): start them together, by "
-            f"`mpirun -n {count} python ...` or `python -m hlokit.launch -n {count} -- python ...`"
-        )
+    among = _among_mpi(found) if carrier.engine == "mpi" else _among_gloo(store, name, process, carrier.coordinator)
     topology = Topology(process, tuple(int(facts["devices"]) for facts in found))
-    return Job(topology, store, name, among(ranks), ranks)
+    return Job(topology, store, name, World(among(tuple(range(count)))), among)
+
+
+def _place_in_mpi(count: int) -> dict[str, int]:
+    try:
+        from hlokit.devices.processes.mpi import position
+    except (ImportError, RuntimeError) as error:
+        raise UnsupportedError(f"{count} processes: {no_mpi(error)}; HLOKIT_COLLECTIVES=gloo needs no MPI") from None
+    rank, size = position()
+    return {"rank": rank, "size": size}
+
+
+def _among_mpi(found: Sequence[dict[str, Any]]) -> Callable[[tuple[int, ...]], Engine]:
+    from hlokit.devices.processes.mpi import among
+
+    ranks, sizes, count = [int(facts["rank"]) for facts in found], {facts["size"] for facts in found}, len(found)
+    if len(set(ranks)) < count or len(sizes) > 1 or max(ranks) >= min(sizes):
+        raise UnsupportedError(
+            f"{count} processes, but MPI has started {min(sizes)} (of ranks {ranks}): start them together, by "
+            f"`mpirun -n {count} python ...` or `python -m hlokit.launch -n {count} -- python ...`; "
+            "HLOKIT_COLLECTIVES=gloo needs no MPI"
+        )
+    return lambda processes: among([ranks[p] for p in processes])
+
+
+def _among_gloo(store: Store, name: str, process: int, coordinator: str) -> Callable[[tuple[int, ...]], Engine]:
+    try:
+        from hlokit.devices.processes.gloo import from_store
+    except ImportError as error:
+        raise no_gloo(error) from None
+
+    def among(processes: tuple[int, ...]) -> Engine:
+        place = f"{name}/gloo/{','.join(map(str, processes))}"
+        return from_store(store, place, processes.index(process), len(processes), coordinator)
+
+    return among
 
 
 def _all(store: Store, name: str, count: int) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 P = jax.P
-RANK, COUNT = int(os.environ["PMI_RANK"]), int(os.environ["PMI_SIZE"])
+RANK, COUNT = jax.process_index(), jax.process_count()
 EACH = int(os.environ.get("HLOKIT_NUM_DEVICES", "1"))
 MESH = jax.make_mesh((COUNT * EACH,), ("x",), (jax.sharding.AxisType.Auto,))
 ROWS, WHOLE = jax.NamedSharding(MESH, P("x")), jax.NamedSharding(MESH, P())

@@ -11,7 +11,7 @@ import time
 import jax
 import numpy as np
 
-jax.distributed.initialize(cluster_detection_method="mpi4py")
+jax.distributed.initialize()
 mesh = jax.make_mesh((jax.device_count(),), ("x",), (jax.sharding.AxisType.Auto,))
 x = jax.device_put(np.ones((jax.device_count(), 4), np.float32), jax.NamedSharding(mesh, jax.P("x")))
 step = jax.jit(lambda x: x - x.sum(0) / 8)

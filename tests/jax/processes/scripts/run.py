@@ -17,10 +17,12 @@ import jax
 
 
 def main() -> None:
-    rank, count = int(os.environ.get("PMI_RANK", "0")), int(os.environ.get("PMI_SIZE", "1"))
+    rank, count = int(_said("RANK", "0")), int(_said("SIZE", "1"))
     address = os.environ.get("COORDINATOR")
     if address:
         jax.distributed.initialize(address, count, rank)
+    elif "JAX_COORDINATOR_ADDRESS" in os.environ:  # of hlokit.launch
+        jax.distributed.initialize()
     elif count > 1:
         jax.distributed.initialize(cluster_detection_method="mpi4py")
     found: dict[str, str] = {}
@@ -39,6 +41,11 @@ def main() -> None:
     sys.stdout.flush()
     if failed:
         os._exit(1)
+
+
+def _said(what: str, default: str) -> str:
+    """By mpirun, or by hlokit.launch over gloo."""
+    return os.environ.get(f"PMI_{what}") or os.environ.get({"SIZE": "WORLD_SIZE"}.get(what, what), default)
 
 
 main()

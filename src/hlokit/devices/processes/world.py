@@ -1,4 +1,4 @@
-"""World: the processes of an MPI job, which have the devices of a run."""
+"""World: the processes of a job, which have the devices of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextvars
 import json
 import os
 import secrets
-import signal
 import socket
 import sys
 import threading
@@ -18,15 +17,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
-from mpi4py import MPI
 
 from hlokit.devices.flight_recorder import Entry, FlightRecorder
 from hlokit.devices.grid import Halt, begun, placed
-from hlokit.devices.mpi.collective import Collective, group_of, has_nan, leaves, shapes_of
-from hlokit.devices.mpi.hub import Hub
-from hlokit.devices.mpi.line import Line, Message, error_from, error_message
-from hlokit.devices.mpi.mover import Group, Mover
-from hlokit.devices.mpi.packing import arrays_of, buffer, described, pack, packed_size, rebuilt, unpacked
+from hlokit.devices.processes.collective import Collective, group_of, has_nan, leaves, shapes_of
+from hlokit.devices.processes.engine import Engine, Group
+from hlokit.devices.processes.hub import Hub
+from hlokit.devices.processes.line import Line, Message, error_from, error_message
+from hlokit.devices.processes.packing import arrays_of, buffer, described, pack, packed_size, rebuilt, unpacked
 from hlokit.errors import EvaluationError, HlokitError
 from hlokit.hlo.sources import source_lines
 from hlokit.interpreter.routes import Route
@@ -40,30 +38,27 @@ if TYPE_CHECKING:
 _START_SECONDS = 300.0
 """For all ranks to come together at first."""
 _GRACE_SECONDS = 2.0
-"""For a call of MPI that waits for a process that is gone to come back."""
+"""For a call of the engine that waits for a process that is gone to come back."""
 _LAST_WORDS_SECONDS = 1.0
 """For other ranks to say what is wrong: mpiexec may end them as soon as one has ended."""
 
 
 class World:
-    """A transport between operating-system processes, the ranks of `comm`, of which each has devices. All ranks make it
-    together.
-
-    comm    an mpi4py communicator; by default COMM_WORLD
+    """A transport between operating-system processes, the ranks of `engine`, of which each has devices. All ranks make
+    it together.
 
     Given to `evaluate`, `evaluate_mpmd` or a compiled program as `world`: each rank gives its own devices' arguments
     and gets their results; all ranks make the same calls in the same order. A device that fails stops the others with
-    its error. A process that ends in the midst of a run makes the others raise EvaluationError; MPI cannot go on then,
-    so these end with status 1.
+    its error. A process that ends in the midst of a run makes the others raise EvaluationError; the engine cannot go
+    on then, so these end with status 1.
 
-    Values travel by MPI. Who waits for whom is known to a thread of rank 0 (hlokit.devices.mpi.hub), to which each
-    rank has a TCP connection.
+    Values travel by the engine. Who waits for whom is known to a thread of rank 0 (hlokit.devices.processes.hub), to
+    which each rank has a TCP connection.
     """
 
-    def __init__(self, comm: MPI.Intracomm | None = None) -> None:
-        _ignore_notice()
-        self._comm = (comm or MPI.COMM_WORLD).Dup()
-        self.rank, self.size = self._comm.rank, self._comm.size
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.rank, self.size = engine.rank, engine.size
         self.stopped = False
         self.shares_memory = False
         self.lost: HlokitError | None = None
@@ -71,7 +66,7 @@ class World:
         """A process is gone in the midst of a run."""
         self._using = threading.Lock()
         self._lock = threading.Lock()
-        self._in_mpi = False
+        self._is_blocked = False
         self._own: dict[int, _Own] = {}
         """The devices of this rank in the run, or in the last one."""
         self._homes: Sequence[int] = ()
@@ -82,7 +77,7 @@ class World:
         self._numbers: dict[Instruction, int] = {}
         self._collectives: dict[Hashable, Collective | None] = {}
         self._parties: dict[tuple[int, ...], _Party] = {}
-        self._mover = Mover(self._comm, self._check, self._blocked)
+        engine.watch(self._check, self._blocked)
         self._hub: Hub | None = None
         end = self._connected()
         self.recorder = FlightRecorder(self._secret, self.rank, self.size)
@@ -105,6 +100,7 @@ class World:
         self._line.close()
         if self._hub is not None:
             self._hub.join(_GRACE_SECONDS)
+        self._engine.close()
 
     # -- a run
 
@@ -254,7 +250,7 @@ class World:
             self._raise_lost()
         message = self._await("over")
         sizes = [(source, v["tag"], packed_size(arrays_of(v["header"]))) for source, v in message["left"]]
-        self._mover.finish_sending(sizes)
+        self._engine.finish_sending(sizes)
         failure = message["failure"]
         if interrupt is not None:
             raise interrupt
@@ -289,8 +285,8 @@ class World:
 
         def gathered() -> list[str]:
             data = np.frombuffer(text.encode(), np.uint8)
-            sizes = self._mover.gather(group, np.array([data.nbytes]).view(np.uint8), [8] * self.size)
-            parts = self._mover.gather(group, data, [int(size.view(np.int64)[0]) for size in sizes])
+            sizes = self._engine.gather(group, np.array([data.nbytes]).view(np.uint8), [8] * self.size)
+            parts = self._engine.gather(group, data, [int(size.view(np.int64)[0]) for size in sizes])
             return [part.tobytes().decode() for part in parts]
 
         bodies = {self.rank: lambda: self._moved(self._own[self.rank], gathered)}
@@ -315,7 +311,7 @@ class World:
             data = buffer(sizes[own])
             pack([array for i in positions[own] for array in given[members[i]]], data)
             found: list[Any] = [None] * len(members)
-            for row, kind, part in zip(positions, kinds, self._mover.gather(group, data, sizes), strict=True):
+            for row, kind, part in zip(positions, kinds, self._engine.gather(group, data, sizes), strict=True):
                 leaves = unpacked(part, kind)
                 for i in row:
                     found[i] = rebuilt(headers[i], leaves)
@@ -338,7 +334,7 @@ class World:
             data = buffer(packed_size(arrays_of(header)))
             pack(arrays, data)
             if route.target is not None:
-                self._mover.send(self._homes[route.target], tag, data)
+                self._engine.send(self._homes[route.target], tag, data)
         own.is_inside = False
 
     def receive(self, device: int, instruction: Instruction, route: Route) -> Any:
@@ -348,7 +344,7 @@ class World:
             entry.met()
             kinds = arrays_of(found["header"])
             source = self.rank if route.source is None else self._homes[route.source]
-            data = self._moved(own, lambda: self._mover.receive(source, found["tag"], packed_size(kinds)))
+            data = self._moved(own, lambda: self._engine.receive(source, found["tag"], packed_size(kinds)))
         own.is_inside = False
         return rebuilt(found["header"], unpacked(data, kinds))
 
@@ -362,11 +358,11 @@ class World:
         function = process.callee(instruction.called[0]) if instruction.called else None
         position = plan.members.index(device)
         if len(plan.members) == 1:
-            return plan.run(self._mover, {position: arrays}, function, False)[position]
+            return plan.run(self._engine, {position: arrays}, function, False)[position]
 
         def moved(given: Mapping[int, Any], any_nan: Sequence[Any]) -> dict[int, Any]:
             by_position = {plan.members.index(other): value for other, value in given.items()}
-            return plan.run(self._mover, by_position, function, any(any_nan))
+            return plan.run(self._engine, by_position, function, any(any_nan))
 
         header = plan.is_reduction and has_nan(arrays)
         return self._met(device, instruction, plan.members, plan.group, header, arrays, moved)[position]
@@ -419,14 +415,14 @@ class World:
         move: Callable[[Mapping[int, Any], Sequence[Any]], Any],
     ) -> Any:
         own = self._at(device, instruction)
-        self._mover.room_for(group)
+        self._engine.room_for(group)
         party, is_last = self._joined(tuple(members), device, given)
         at = self._numbers[instruction]
         answer = self._gone_on(own, do="meet", at=at, members=list(members), value=header)
         entry.met()
 
         def moved() -> Any:
-            self._mover.prepare(group, answer["number"])
+            self._engine.prepare(group, answer["number"])
             return move(party.given, answer["value"])
 
         if is_last:
@@ -477,10 +473,10 @@ class World:
             if self.lost is None:
                 self._line.tell(do="break", device=own.number, error=self._message(own, error))
                 own.is_inside = False
-            if isinstance(error, MPI.Exception):
+            if isinstance(error, self._engine.failures):
                 time.sleep(_GRACE_SECONDS / 2)  # what it stumbled over may be known by then
                 self._check()
-                raise EvaluationError(f"MPI: {error}") from error
+                raise EvaluationError(f"{self._engine.name}: {error}") from error
             raise
 
     # -- what goes wrong
@@ -518,22 +514,22 @@ class World:
             self._raise_lost()
 
     def _raise_lost(self) -> NoReturn:
-        """MPI's own end would wait for a process that is gone: this one is then to end without it."""
+        """The engine's own end would wait for a process that is gone: this one is then to end without it."""
         assert self.lost is not None
-        atexit.unregister(_end_without_mpi)
+        atexit.unregister(_end_at_once)
         if self.is_broken:
-            atexit.register(_end_without_mpi)
+            atexit.register(_end_at_once)
         raise self.lost
 
-    def _blocked(self, in_mpi: bool) -> None:
-        self._in_mpi = in_mpi
+    def _blocked(self, is_blocked: bool) -> None:
+        self._is_blocked = is_blocked
 
     def _give_up(self) -> None:
-        """MPI waits for a process that is gone, and does not come back."""
+        """The engine waits for a process that is gone, and does not come back."""
         self.recorder.fail(str(self.lost))
-        if self._in_mpi:
+        if self._is_blocked:
             print(f"error: {self.lost}", file=sys.stderr)
-            _end_without_mpi()
+            _end_at_once()
 
     def _await(self, what: str) -> Message:
         """The next message of this kind. Others are answers that an interrupt has kept this rank from taking."""
@@ -552,22 +548,18 @@ class World:
     # -- coming together
 
     def _connected(self) -> socket.socket:
-        """A connection to the hub, of which rank 0 tells the others by MPI."""
+        """A connection to the hub, of which rank 0 tells the others by the engine."""
         secret, address = secrets.token_hex(16), b""
+        interface = self._engine.host()
         if self.rank == 0:
-            near = self._is_one_machine()
-            self._hub = Hub(self.size, secret, "127.0.0.1" if near else "")
-            hosts = ["127.0.0.1"] if near else _addresses()
+            self._hub = Hub(self.size, secret, interface)
+            hosts = [interface] if interface else _addresses()
             address = json.dumps([secret, self._hub.port, socket.gethostname(), hosts]).encode()
-        else:
-            self._is_one_machine()
-        length = np.array([len(address)])
-        self._comm.Bcast(length)
-        text = np.frombuffer(address, np.uint8).copy() if address else np.empty(int(length[0]), np.uint8)
-        self._comm.Bcast(text)
-        secret, port, host, hosts = json.loads(text.tobytes())
+        secret, port, host, hosts = json.loads(self._engine.share(address))
+        if socket.gethostname() == host and not interface:
+            hosts = ["127.0.0.1"]
         errors: list[str] = []
-        for candidate in ["127.0.0.1"] if socket.gethostname() == host else hosts:
+        for candidate in hosts:
             try:
                 end = socket.create_connection((candidate, port), timeout=10)
             except OSError as error:
@@ -577,12 +569,6 @@ class World:
             self._secret = secret
             return end
         raise EvaluationError(f"rank {self.rank} cannot reach rank 0: {'; '.join(errors)}")
-
-    def _is_one_machine(self) -> bool:
-        local = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
-        found = local.size == self.size
-        local.Free()
-        return found
 
     def _come_together(self) -> None:
         self._line.tell(rank=self.rank, secret=self._secret)
@@ -659,21 +645,6 @@ class Placement:
         return [device for device, home in enumerate(self.homes) if home == self.world.rank]
 
 
-def position() -> tuple[int, int]:
-    """(rank, size) of this process among those that were started together."""
-    return MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
-
-
-def among(ranks: Sequence[int]) -> World:
-    """The world of these of all ranks, which all of them make together: the first is its rank 0."""
-    everyone = MPI.COMM_WORLD.Get_group()
-    chosen = everyone.Incl(list(ranks))
-    comm = MPI.COMM_WORLD.Create_group(chosen)
-    chosen.Free()
-    everyone.Free()
-    return World(comm)
-
-
 def _named(instruction: Instruction) -> str:
     """Its name and opcode, and the line of the user's program."""
     lines = source_lines(instruction)
@@ -686,16 +657,7 @@ def _addresses() -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found if not str(entry[4][0]).startswith("127.")))
 
 
-def _ignore_notice() -> None:
-    """MPICH's mpiexec -disable-auto-cleanup tells by SIGUSR1 that a process is gone, which would end this one."""
-    if sys.platform == "win32":
-        return
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main and "PMI_RANK" in os.environ and signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-
-
-def _end_without_mpi() -> None:
+def _end_at_once() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     time.sleep(_LAST_WORDS_SECONDS)

@@ -1,8 +1,9 @@
-"""A collective over MPI, from what its op's `transfer` says of who needs what of whom.
+"""A collective between processes, from what its op's `transfer` says of who needs what of whom.
 
-What only moves goes by MPI's own collectives. A reduction that no order can change is MPI's too; in every other one
-each rank folds a share of the elements, in group order, and all gather the shares: the bytes are those of threads. A
-rank with several devices moves for all of them at once, and what several of its devices need only once.
+What only moves goes by the engine's own collectives. A reduction that no order can change is MPI's too; in every other
+one, and over gloo, each rank folds a share of the elements, in group order, and all gather the shares: the bytes are
+those of threads. A rank with several devices moves for all of them at once, and what several of its devices need only
+once.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.devices.mpi.mover import Group, Mover
-from hlokit.devices.mpi.packing import buffer, pack, packed_size, unpacked
+from hlokit.devices.processes.engine import Engine, Group
+from hlokit.devices.processes.packing import buffer, pack, packed_size, unpacked
 from hlokit.hlo.values import TOKEN_VALUE, Array, Block, Function, Move, Source, Transfer, is_ndarray, is_sequence
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
@@ -66,20 +67,22 @@ class Collective:
         moves = (move for taker in takers for move in self._moves[taker])
         return list(dict.fromkeys(p for move in moves for p in move.sources if self._homes[p.member] == rank))
 
-    def run(self, mover: Mover, given: Mapping[int, Sequence[Array]], function: Function | None, any_nan: bool) -> Any:
+    def run(
+        self, engine: Engine, given: Mapping[int, Sequence[Array]], function: Function | None, any_nan: bool
+    ) -> Any:
         """The results of this rank's devices, from their operands and the others'; both by position.
 
         any_nan   a member of a reduction has a NaN: which of two a sum takes over is a matter of their place in the
                   array, so every rank then folds whole arrays
         """
         if not self.is_reduction:
-            return self._moved(mover, given, function)
+            return self._moved(engine, given, function)
         assert function is not None
-        arrays = self._folded_whole(mover, given, function) if any_nan else self._reduced(mover, given, function)
+        arrays = self._folded_whole(engine, given, function) if any_nan else self._reduced(engine, given, function)
         return dict.fromkeys(self.local, tree(self._shape, iter(arrays)))
 
-    def _moved(self, mover: Mover, given: Mapping[int, Sequence[Array]], function: Function | None) -> dict[int, Any]:
-        found = self._received(mover, given)
+    def _moved(self, engine: Engine, given: Mapping[int, Sequence[Array]], function: Function | None) -> dict[int, Any]:
+        found = self._received(engine, given)
         return {taker: self._put_together(taker, found, function) for taker in self.local}
 
     def _put_together(self, taker: int, found: Mapping[Source, Array], function: Function | None) -> Any:
@@ -99,7 +102,7 @@ class Collective:
                 results[number][_slices(results[number].ndim, block, results[number].shape)] = values[0]
         return tree(self._shape, iter(results))
 
-    def _received(self, mover: Mover, given: Mapping[int, Sequence[Array]]) -> dict[Source, Array]:
+    def _received(self, engine: Engine, given: Mapping[int, Sequence[Array]]) -> dict[Source, Array]:
         """The parts that this rank's devices need, in memory of their own."""
         own, needs, group = self._own, self._needs, self.group
         kinds = [[[self._kind(place) for place in places] for places in row] for row in needs]
@@ -111,17 +114,17 @@ class Collective:
             senders = [i for i, row in enumerate(sizes) if row[0]]
             if len(senders) == 1:
                 data = packed if senders == [own] else buffer(sizes[senders[0]][0])
-                mover.broadcast(group, senders[0], data)
+                engine.broadcast(group, senders[0], data)
                 taken = [data if i == senders[0] else packed[:0] for i in range(len(sizes))]
             else:
-                taken = mover.gather(group, packed, [row[0] for row in sizes])
+                taken = engine.gather(group, packed, [row[0] for row in sizes])
         else:
             packed = buffer(sum(sizes[own]))
             start = 0
             for part, size in zip(parts, sizes[own], strict=True):
                 pack(part, packed[start : start + size])
                 start += size
-            taken = mover.exchange(group, packed, sizes[own], [row[own] for row in sizes])
+            taken = engine.exchange(group, packed, sizes[own], [row[own] for row in sizes])
         found: dict[Source, Array] = {}
         for row, data, kind in zip(needs, taken, kinds, strict=True):
             found.update(zip(row[own], unpacked(data, kind[own]), strict=True))
@@ -136,30 +139,29 @@ class Collective:
 
     # -- all-reduce: the fold of all operands of all members, which are of one type
 
-    def _reduced(self, mover: Mover, given: Mapping[int, Sequence[Array]], function: Function) -> list[Array]:
+    def _reduced(self, engine: Engine, given: Mapping[int, Sequence[Array]], function: Function) -> list[Array]:
         flats = [np.concatenate([array.reshape(-1) for array in given[i]]) for i in self.local]
         exact = exact_reduction(function, self._operands[0].dtype)
-        if exact is not None:
-            whole = _exactly(mover, self.group, folded(flats, function), *exact)
-        else:
-            whole = self._folded_in_shares(mover, flats, function)
+        whole = None if exact is None else _exactly(engine, self.group, folded(flats, function), *exact)
+        if whole is None:
+            whole = self._folded_in_shares(engine, flats, function)
         arrays = given[self.local[0]]
         ends = np.cumsum([array.size for array in arrays])
         pieces = np.split(whole, ends[:-1])
         return [piece.reshape(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
 
-    def _folded_whole(self, mover: Mover, given: Mapping[int, Sequence[Array]], function: Function) -> list[Array]:
+    def _folded_whole(self, engine: Engine, given: Mapping[int, Sequence[Array]], function: Function) -> list[Array]:
         kinds = [(array.dtype, array.shape) for array in given[self.local[0]]]
         size = packed_size(kinds)
         data = buffer(size * len(self.local))
         for place, i in enumerate(self.local):
             pack(given[i], data[place * size : (place + 1) * size])
-        parts = mover.gather(self.group, data, [size * len(positions) for positions in self._positions])
+        parts = engine.gather(self.group, data, [size * len(positions) for positions in self._positions])
         rows = self._in_order([[part[k : k + size] for k in range(0, part.size, size)] for part in parts])
         columns = zip(*(unpacked(row, kinds) for row in rows), strict=True)
         return [folded(column, function) for column in columns]
 
-    def _folded_in_shares(self, mover: Mover, flats: Sequence[Array], function: Function) -> Array:
+    def _folded_in_shares(self, engine: Engine, flats: Sequence[Array], function: Function) -> Array:
         """Each rank folds a share of the elements."""
         count, flat = len(self.group.ranks), flats[0]
         size = flat.dtype.itemsize
@@ -168,11 +170,11 @@ class Collective:
         data = np.concatenate([flat[start:end] for start, end in pairwise(cuts) for flat in flats]).view(np.uint8)
         own, locals_ = lengths[self._own], [len(positions) for positions in self._positions]
         given = [length * len(flats) for length in lengths]
-        parts = mover.exchange(self.group, data, given, [own * count for count in locals_])
+        parts = engine.exchange(self.group, data, given, [own * count for count in locals_])
         rows = [[part[k * own : (k + 1) * own] for k in range(n)] for part, n in zip(parts, locals_, strict=True)]
         shares = [row.view(flat.dtype) for row in self._in_order(rows)]
         share = np.ascontiguousarray(folded(shares, function)).view(np.uint8)
-        return np.concatenate(mover.gather(self.group, share, lengths)).view(flat.dtype)
+        return np.concatenate(engine.gather(self.group, share, lengths)).view(flat.dtype)
 
     def _in_order(self, rows: Sequence[Sequence[Array]]) -> list[Array]:
         """The parts that came from each rank, one for each of its devices, in the order of the members."""
@@ -250,11 +252,11 @@ def exact_reduction(function: Function, dtype: DType) -> tuple[str, np.dtype[Any
     return None if name is None else (name, np.dtype(f"{kind}{bits // 8}"))
 
 
-def _exactly(mover: Mover, group: Group, flat: Array, name: str, integers: np.dtype[Any]) -> Array:
+def _exactly(engine: Engine, group: Group, flat: Array, name: str, integers: np.dtype[Any]) -> Array | None:
     bits = np.ascontiguousarray(flat).view(integers)
-    if flat.dtype.kind in "iub":
-        return mover.reduce(group, bits, name).view(flat.dtype)
-    return _ordered(mover.reduce(group, _ordered(bits), name)).view(flat.dtype)
+    is_integer = flat.dtype.kind in "iub"
+    found = engine.reduce(group, bits if is_integer else _ordered(bits), name)
+    return None if found is None else (found if is_integer else _ordered(found)).view(flat.dtype)
 
 
 def _ordered(bits: Array) -> Array:

@@ -1,9 +1,9 @@
 """Hub: the centre of the control plane, a thread of rank 0.
 
 It holds the Exchange of a run: who gave what, who waits for whom. Devices tell it of rendezvous and transfers and wait
-for its word; of the values they tell headers alone. So all members of a rendezvous have come before any of them calls
-MPI, no device can wait inside MPI for one that does not come, and a deadlock is seen as it is between threads: no
-device runs.
+for its word; of the values they tell headers alone. So all members of a rendezvous have come before any of them
+moves bytes, no device can wait inside the engine for one that does not come, and a deadlock is seen as it is between
+threads: no device runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hlokit.devices.mpi.line import Incoming, Message, encoded, error_message, prepare
+from hlokit.devices.processes.line import Incoming, Message, encoded, error_message, prepare
 from hlokit.errors import EvaluationError
 from hlokit.interpreter.routes import Route
 from hlokit.interpreter.transport import Exchange

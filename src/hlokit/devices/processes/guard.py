@@ -20,8 +20,10 @@ _PARENT_DEATH_SIGNAL = 1
 
 
 def job_size(environment: Mapping[str, str] = os.environ) -> int:
-    """The number of processes of the MPI job that this one was started in; 1 without one. MPI is not imported."""
-    found = (environment.get(name, "") for name in _SIZES)
+    """The number of processes of the MPI job that this one was started in, or with HLOKIT_COLLECTIVES=gloo what
+    WORLD_SIZE says; 1 without one. MPI is not imported."""
+    names = (*_SIZES, "WORLD_SIZE") if environment.get("HLOKIT_COLLECTIVES") == "gloo" else _SIZES
+    found = (environment.get(name, "") for name in names)
     return next((int(text) for text in found if text.isdecimal()), 1)
 
 
