@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import socket
 
+import hlokit as hk
 from hlokit.devices.processes.guard import job_size
 from hlokit.devices.processes.hub import Hub
 from hlokit.devices.processes.line import Incoming, encoded
 
 
-def joined(hub: Hub, rank: int) -> socket.socket:
+def joined(hub: Hub, rank: int, version: str = hk.__version__) -> socket.socket:
     end = socket.create_connection(("127.0.0.1", hub.port), timeout=60)
-    end.sendall(encoded({"rank": rank, "secret": "s"}))
+    end.sendall(encoded({"rank": rank, "secret": "s", "version": version}))
     return end
+
+
+def test_another_version_is_told_to_all() -> None:
+    hub = Hub(2, "s", "127.0.0.1")
+    for rank in [joined(hub, 0), joined(hub, 1, "0.0.1")]:
+        (message,) = Incoming().add(rank.recv(1000))
+        assert message["is"] == "lost"
+        assert message["error"]["text"] == f"rank 1 has hlokit 0.0.1, rank 0 has {hk.__version__}"
 
 
 def test_strangers_are_turned_away() -> None:

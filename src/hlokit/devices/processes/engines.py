@@ -16,8 +16,8 @@ VARIABLE = "HLOKIT_COLLECTIVES"
 
 
 def engine_name(given: str | None = None, what: str = "engine") -> str:
-    """What is given under the name `what`, else HLOKIT_COLLECTIVES, else `mpi`, or `gloo` where RANK and WORLD_SIZE
-    describe processes that MPI did not start.
+    """The name of the engine: the one given, which `what` names in errors, else HLOKIT_COLLECTIVES, else `mpi`, or
+    `gloo` where RANK and WORLD_SIZE describe processes that MPI did not start.
 
     UnsupportedError: there is no such engine.
     """
@@ -46,10 +46,10 @@ def engine_of_job(name: str) -> Engine:
 
 
 def no_mpi(error: Exception) -> UnsupportedError:
-    """What to install."""
+    """An error that says what to install."""
     return UnsupportedError(f"MPI: {error}. `pip install 'hlokit[mpi]' mpich` gives mpi4py and an MPI")
 
 
 def no_gloo(error: Exception) -> UnsupportedError:
-    """What to install."""
+    """An error that says what to install."""
     return UnsupportedError(f"gloo: {error}. `pip install 'hlokit[gloo]'` gives PyTorch, which has it")

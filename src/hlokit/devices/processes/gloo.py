@@ -187,7 +187,7 @@ class _Shared(_torch.Store):
     """A store of hlokit's, for torch."""
 
     def __init__(self, store: Store, prefix: str) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self._values, self._prefix = store, prefix
 
     def set(self, key: str, value: Any) -> None:

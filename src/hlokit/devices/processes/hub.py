@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hlokit.devices.processes.line import Incoming, Message, encoded, error_message, prepare
+from hlokit import __version__
+from hlokit.devices.processes.line import Incoming, Message, encoded, error_message, is_silent, prepare
 from hlokit.errors import EvaluationError
 from hlokit.interpreter.routes import Route
 from hlokit.interpreter.transport import Exchange
@@ -59,6 +60,8 @@ class Hub:
         self._run: _Run | None = None
         self._tag = 0
         self._open = True
+        self._is_silent = False
+        """The last connection that broke did so because nothing came from its other end."""
         self._thread = threading.Thread(target=self._serve, name="hlokit hub", daemon=True)
         self._thread.start()
 
@@ -88,10 +91,12 @@ class Hub:
         self._selector.register(end, selectors.EVENT_READ)
 
     def _read(self, end: socket.socket) -> None:
+        self._is_silent = False
         try:
             data = end.recv(1 << 16)
             messages = self._streams[end].add(data)
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError, RecursionError) as error:
+            self._is_silent = is_silent(error)
             data, messages = b"", []
         for message in messages:
             if not self._handle(end, message):
@@ -115,8 +120,11 @@ class Hub:
             return False
         assert isinstance(rank, int)
         self._ranks[end], self._lines[rank] = rank, end
+        if message.get("version") != __version__ and self._gone is None:
+            text = f"rank {rank} has hlokit {message.get('version')}, rank 0 has {__version__}"
+            self._gone = {"is": "lost", "error": {"kind": "ArgumentError", "text": text}, "left": True}
         if len(self._lines) == self.size:
-            self._tell_all({"is": "welcome"})
+            self._tell_all(self._gone or {"is": "welcome"})
         return True
 
     def _drop(self, end: socket.socket) -> None:
@@ -128,7 +136,8 @@ class Hub:
             return
         self._open = self._open and rank != 0
         if self._gone is None:
-            error = {"kind": "EvaluationError", "text": f"rank {rank} is gone: its process ended"}
+            why = "its machine does not answer" if self._is_silent else "its process ended"
+            error = {"kind": "EvaluationError", "text": f"rank {rank} is gone: {why}"}
             self._gone = {"is": "lost", "error": error, "left": False}
         if self._run is not None or self._begun or not self._open:
             self._tell_all(self._gone)

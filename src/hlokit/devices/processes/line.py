@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import struct
@@ -17,8 +18,10 @@ Message = dict[str, Any]
 _LENGTH = struct.Struct("!I")
 MOST_BYTES = 2**28
 """The most bytes of one message."""
-_QUIET_SECONDS = 5
+_QUIET_SECONDS = 2
 """Without a sign from the other machine, until it is asked for one; three unanswered times, and it is lost."""
+_UNANSWERED_MILLISECONDS = 8000
+"""For the other machine to acknowledge bytes."""
 
 
 def encoded(message: Message) -> bytes:
@@ -55,9 +58,15 @@ def prepare(end: socket.socket) -> None:
     """No delay for small messages; a machine that is gone is noticed (of a process that is gone, its kernel tells)."""
     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", _QUIET_SECONDS), ("TCP_KEEPINTVL", _QUIET_SECONDS), ("TCP_KEEPCNT", 3)):
+    for name, value in (("TCP_KEEPIDLE", _QUIET_SECONDS), ("TCP_KEEPINTVL", _QUIET_SECONDS), ("TCP_KEEPCNT", 3),
+                        ("TCP_USER_TIMEOUT", _UNANSWERED_MILLISECONDS)):  # fmt: skip
         if hasattr(socket, name):
             end.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def is_silent(error: Exception) -> bool:
+    """Whether a connection broke because nothing came from its other end."""
+    return isinstance(error, OSError) and error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 class Line:
@@ -118,14 +127,15 @@ class Line:
         self._end.close()
 
     def _listen(self) -> None:
-        incoming = Incoming()
+        incoming, why = Incoming(), "its process ended"
         try:
             while data := self._end.recv(1 << 16):
                 for message in incoming.add(data):
                     self._take(message)
-        except (OSError, ValueError):
-            pass
-        text = "this rank has left its world" if self._closed else "rank 0 is gone: its process ended"
+        except (OSError, ValueError) as error:
+            if is_silent(error):
+                why = "its machine does not answer"
+        text = "this rank has left its world" if self._closed else f"rank 0 is gone: {why}"
         self._take({"is": "lost", "error": {"kind": "EvaluationError", "text": text}, "left": self._closed})
 
     def _take(self, message: Message) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
+from hlokit import __version__
 from hlokit.devices.flight_recorder import Entry, FlightRecorder
 from hlokit.devices.grid import Halt, begun, placed
 from hlokit.devices.processes.collective import Collective, group_of, has_nan, leaves, shapes_of
@@ -469,17 +470,24 @@ class World:
         """Runs `move`. Others take part in it: where it breaks, they cannot go on."""
         try:
             return move()
+        except self._engine.failures as error:
+            end = time.monotonic() + _GRACE_SECONDS / 2
+            while self.lost is None and time.monotonic() < end:  # the hub may say what it stumbled over
+                time.sleep(0.01)
+            self._check()
+            failure = EvaluationError(f"{self._engine.name}: {error}")
+            self._break(own, failure)
+            raise failure from error
         except BaseException as error:
-            if self.lost is None:
-                self._line.tell(do="break", device=own.number, error=self._message(own, error))
-                own.is_inside = False
-            if isinstance(error, self._engine.failures):
-                time.sleep(_GRACE_SECONDS / 2)  # what it stumbled over may be known by then
-                self._check()
-                raise EvaluationError(f"{self._engine.name}: {error}") from error
+            self._break(own, error)
             raise
 
     # -- what goes wrong
+
+    def _break(self, own: _Own, error: BaseException) -> None:
+        if self.lost is None:
+            self._line.tell(do="break", device=own.number, error=self._message(own, error))
+            own.is_inside = False
 
     def _noticed(self, message: Message) -> None:
         """On the listening thread: another device failed, or its process is gone."""
@@ -571,7 +579,7 @@ class World:
         raise EvaluationError(f"rank {self.rank} cannot reach rank 0: {'; '.join(errors)}")
 
     def _come_together(self) -> None:
-        self._line.tell(rank=self.rank, secret=self._secret)
+        self._line.tell(rank=self.rank, secret=self._secret, version=__version__)
         message = self._line.answer(_START_SECONDS)
         if message is None:
             raise EvaluationError(f"not all of {self.size} ranks came within {_START_SECONDS:.0f} seconds")

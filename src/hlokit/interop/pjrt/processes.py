@@ -87,7 +87,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Carrier:
-    """What carries collectives: `engine`, by name, and the address of JAX's coordinator, which gloo needs."""
+    """The engine of collectives, by name, and the address of JAX's coordinator, which gloo needs."""
 
     engine: str = "mpi"
     coordinator: str = "127.0.0.1"

@@ -1,0 +1,361 @@
+"""Faults of processes, drawn by a seed: what do the others say, and when?
+
+python -m tests.mpi.faults --seed 0 --count 20 [--processes 3] [--kinds killed late] [--out FILE]
+
+Each job trains on several processes over gloo, which hlokit.launch starts (as forks of this process, which saves the
+imports), and one of them meets a fault. Then:
+
+- no job hangs;
+- every survivor says the cause, within 10 seconds (a process that is gone before all have come together, only the
+  launcher can name);
+- a job that is started again goes on from the checkpoint, and ends with the weights of one without a fault.
+
+Faults of the disk and the network need root, for a file system and a network namespace of the test's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import io
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any, NoReturn
+
+import numpy as np
+
+import hlokit as hk
+from hlokit.launch import worker
+from hlokit.launch.launcher import Launcher
+from tests.devices.programs import program
+
+STEPS, LATE, GRACE, LIMIT = 8, 4.0, 12.0, 10.0
+"""Steps of a job; seconds: that a late process takes, that the launcher leaves to the others, that they may take."""
+KINDS = (
+    "killed computing", "killed exchanging", "killed compiling", "killed at start", "late", "other program",
+    "fewer steps", "other version", "full disk", "network down",
+)  # fmt: skip
+_NEED_ROOT = ("full disk", "network down")
+_CLONE_NEWNET = 0x40000000
+_HERE, _THERE = "10.213.7.1", "10.213.7.2"
+
+
+# -- a process of a job
+
+
+def training_step(rate: float) -> hk.HloModule:
+    def step(b: hk.Builder, w: Any, x: Any) -> Any:
+        gradient = hk.all_reduce(hk.tanh(w * x) - x, lambda p, q: p + q)
+        largest = hk.all_reduce(hk.abs(gradient), hk.max)
+        return w - gradient / (largest + np.float32(1)) * np.float32(rate)
+
+    return program(step, hk.f32[32], hk.f32[32], name="step")
+
+
+def work(fault: dict[str, Any], folder: Path) -> None:
+    """Trains from the last checkpoint that all have, and meets the fault."""
+    rank = int(os.environ["RANK"])
+    kind = fault["kind"] if rank == fault["doomed"] else ""
+    if fault["kind"] == "network down":
+        os.environ["MASTER_ADDR"] = _THERE if fault["doomed"] == 0 else _HERE
+    if kind == "network down":
+        _enter(fault["namespace"])
+    if kind == "killed at start":
+        _die(folder)
+    if kind == "other version":
+        from hlokit.devices.processes import hub, world
+
+        hub.__version__ = world.__version__ = "0.0.1"  # type: ignore[attr-defined]
+        _now(folder)
+    with hk.process_world("gloo") as world:
+        if kind == "killed compiling":
+            threading.Timer(fault["delay"], _die, [folder]).start()
+            for number in range(10**6):
+                hk.compile(training_step(1.0 + number), replicas=world.size)
+        module = training_step(0.25 if kind == "other program" else 0.5)
+        run = hk.compile(module, replicas=world.size)
+        first, weights = _restored(folder, world.size, rank)
+        x = np.random.default_rng(rank).standard_normal(32).astype(np.float32)
+        for step in range(first, STEPS):
+            if step == fault["step"]:
+                _meet(kind, fault, folder, world)
+            if kind == "other program" and step == first:
+                _now(folder)
+            weights = run(weights, x, world=world)
+            _save(folder, step, rank, weights)
+    print(f"weights {weights.tobytes().hex()[:64]}", flush=True)
+
+
+def _meet(kind: str, fault: dict[str, Any], folder: Path, world: Any) -> None:
+    if kind == "killed computing":
+        _die(folder)
+    elif kind == "killed exchanging":
+        world._engine.exchange = lambda *_: _die(folder)
+        world._engine.gather = lambda *_: _die(folder)
+    elif kind == "late":
+        time.sleep(LATE)
+    elif kind == "fewer steps":
+        _now(folder)
+        world.close()
+        raise SystemExit(0)
+    elif kind == "full disk":
+        _now(folder)
+        (folder / str(world.rank) / "filling").write_bytes(bytes(1 << 14))
+    elif kind == "network down":
+        _now(folder)
+        subprocess.run(["ip", "link", "set", fault["namespace"], "down"], check=True)
+
+
+def _restored(folder: Path, size: int, rank: int) -> tuple[int, Any]:
+    """The first step that is to be done, and the weights before it."""
+    for step in reversed(range(STEPS)):
+        files = [folder / str(other) / f"{step}.npy" for other in range(size)]
+        if all(file.exists() for file in files):
+            return step + 1, np.load(files[rank])
+    return 0, np.zeros(32, np.float32)
+
+
+def _save(folder: Path, step: int, rank: int, weights: Any) -> None:
+    """A checkpoint is whole, or there is none."""
+    with open(folder / str(rank) / "new", "wb") as file:
+        np.save(file, weights)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(folder / str(rank) / "new", folder / str(rank) / f"{step}.npy")
+
+
+def _now(folder: Path) -> None:
+    (folder / "when").write_text(str(time.time()), encoding="utf-8")
+
+
+def _die(folder: Path) -> NoReturn:
+    _now(folder)
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def _enter(namespace: str) -> None:
+    with open(f"/run/netns/{namespace}", encoding="utf-8") as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "setns")
+
+
+# -- a job
+
+
+class _Fork:
+    """A child, as subprocess.Popen would give it."""
+
+    def __init__(self, body: Callable[[], None]) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.setpgid(0, 0)
+                body()
+            finally:
+                os._exit(1)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            done, status = os.waitpid(self.pid, os.WNOHANG)
+            if done:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        end = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("fork", timeout)
+            time.sleep(0.01)
+        assert self.returncode is not None
+        return self.returncode
+
+
+class Forking(Launcher):
+    """The launcher, whose processes are forks that run `work`."""
+
+    def __init__(self, count: int, fault: dict[str, Any], folder: Path) -> None:
+        super().__init__(["work"], count, collectives="gloo", grace=GRACE)
+        self._fault, self._folder = fault, folder
+
+    def _start(self, folder: str) -> None:
+        for rank in range(self._count):
+            environment = {**self._environment, "HLOKIT_LAUNCH_RANK": str(rank)}
+            self._started.append(_Fork(lambda e=environment: self._run_worker(f"{folder}/s", e)))  # type: ignore[arg-type]
+
+    def _run_worker(self, path: str, environment: dict[str, str]) -> None:
+        os.environ.clear()
+        os.environ.update(environment)
+        signal.set_wakeup_fd(-1)
+        os.execvpe = self._become  # type: ignore[assignment]  # in the worker's child
+        worker.main(path, ["work"])
+
+    def _become(self, file: str, arguments: list[str], environment: dict[str, str]) -> NoReturn:
+        os.environ.clear()
+        os.environ.update(environment)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+        status = 0
+        try:
+            work(self._fault, self._folder)
+        except SystemExit as end:
+            status = int(end.code or 0)
+        except BaseException as error:
+            print(f"said {time.time()} {type(error).__name__}: {error}".replace("\n", "; "), flush=True)
+            traceback.print_exc()
+            status = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def launched(count: int, fault: dict[str, Any], folder: Path) -> tuple[int, str]:
+    """The exit status, and all that was printed."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        status = Forking(count, fault, folder).run()
+    return status, out.getvalue() + err.getvalue()
+
+
+CAUSES = {
+    "killed computing": r"rank {d} is gone", "killed exchanging": r"rank {d} is gone", "killed compiling": r"rank {d} is gone",
+    "other program": r"rank ({d}|1) runs another program than rank 0", "fewer steps": r"rank {d} (has left|is gone)",
+    "other version": r"has hlokit (?!.*\[)", "full disk": r"rank {d}: OSError: \[Errno 28\] No space left on device",
+    "network down": r"rank {d} is gone: its machine does not answer",
+}  # fmt: skip
+
+
+def judged(count: int, fault: dict[str, Any], folder: Path, status: int, text: str) -> tuple[list[str], list[float]]:
+    """What is wrong, and the seconds that each survivor took to say the cause."""
+    kind, doomed = fault["kind"], fault["doomed"]
+    wrong: list[str] = []
+    if kind == "late":
+        ends = set(re.findall(r"weights (\w+)", text))
+        return ([] if status == 0 and len(ends) == 1 else ["a late process is an error"]), []
+    when = float((folder / "when").read_text(encoding="utf-8"))
+    if kind == "killed at start":
+        named = f"launch: process {doomed} (pid" in text and "was ended by SIGKILL" in text
+        return ([] if named else ["the launcher does not name the process"]), []
+    seconds: list[float] = []
+    for rank in set(range(count)) - {doomed}:
+        said = re.search(rf"^\[{rank}\] said ([0-9.]+) (.*)$", text, re.MULTILINE)
+        if said is None:
+            wrong.append(f"rank {rank} says nothing")
+        elif re.search(CAUSES[kind].format(d=doomed), said[2]) is None:
+            wrong.append(f"rank {rank} says {said[2][:300]!r}")
+        else:
+            seconds.append(float(said[1]) - when)
+    if seconds and max(seconds) > LIMIT:
+        wrong.append(f"after {max(seconds):.1f} s")
+    return wrong, seconds
+
+
+@contextlib.contextmanager
+def prepared(count: int, fault: dict[str, Any]) -> Any:
+    """The job's folder, in which the doomed process has a file system of 24 KB, or its network."""
+    folder = Path(tempfile.mkdtemp(prefix="hlokit_faults"))
+    for rank in range(count):
+        (folder / str(rank)).mkdir()
+    small, namespace = folder / str(fault["doomed"]), fault["namespace"]
+    try:
+        if fault["kind"] == "full disk":
+            _shell(f"mount -t tmpfs -o size=24k none {small}")
+        if fault["kind"] == "network down":
+            for line in (
+                f"netns add {namespace}", f"link add {namespace}h type veth peer name {namespace} netns {namespace}",
+                f"addr add {_HERE}/24 dev {namespace}h", f"link set {namespace}h up",
+                f"-n {namespace} addr add {_THERE}/24 dev {namespace}", f"-n {namespace} link set {namespace} up",
+                f"-n {namespace} link set lo up",
+            ):  # fmt: skip
+                _shell(f"ip {line}")
+        yield folder
+    finally:
+        if fault["kind"] == "full disk":
+            _shell(f"umount {small}")
+        if fault["kind"] == "network down":
+            _shell(f"ip netns del {namespace}")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _shell(command: str) -> None:
+    subprocess.run(command.split(), check=True)
+
+
+def drawn(numbers: random.Random, count: int, kinds: list[str]) -> dict[str, Any]:
+    return {
+        "kind": numbers.choice(kinds), "doomed": numbers.randrange(count), "step": numbers.randrange(1, STEPS),
+        "delay": numbers.uniform(0.0, 0.3), "namespace": f"hk{os.getpid() % 10**6}",
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--out", type=Path, help="a line of JSON for each fault")
+    given = parser.parse_args()
+    import hlokit.devices.processes.gloo  # noqa: F401  # forks have it then
+
+    kinds = [kind for kind in given.kinds if kind not in _NEED_ROOT or os.geteuid() == 0]
+    for kind in set(given.kinds) - set(kinds):
+        print(f"left out, without root: {kind}")
+    numbers, times, bad = random.Random(given.seed), defaultdict[str, list[float]](list), 0
+    done, restarts = defaultdict[str, int](int), 0
+    none = {"kind": "", "doomed": -1, "step": -1, "namespace": ""}
+    with prepared(given.processes, none) as folder:
+        wanted = set(re.findall(r"weights (\w+)", launched(given.processes, none, folder)[1]))
+    assert len(wanted) == 1, wanted
+    for number in range(given.count):
+        fault = drawn(numbers, given.processes, kinds)
+        with prepared(given.processes, fault) as folder:
+            begin = time.monotonic()
+            status, text = launched(given.processes, fault, folder)
+            lasted = time.monotonic() - begin
+            wrong, seconds = judged(given.processes, fault, folder, status, text)
+            if fault["kind"] != "late":
+                if fault["kind"] == "full disk":
+                    _shell(f"mount -o remount,size=1m {folder / str(fault['doomed'])}")
+                again, after = launched(given.processes, none, folder)
+                restarts += 1
+                if again or set(re.findall(r"weights (\w+)", after)) != wanted:
+                    wrong.append(f"started again: {after[-500:]}")
+        done[fault["kind"]] += 1
+        times[fault["kind"]] += seconds
+        if wrong:
+            bad += 1
+            print(f"fault {number} {fault}: {wrong}\n{text[-3000:]}", flush=True)
+        if given.out is not None:
+            with given.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**fault, "wrong": wrong, "seconds": seconds, "lasted": lasted}) + "\n")
+    for kind in kinds:
+        if done[kind]:
+            found = sorted(times[kind])
+            text = f"median {median(found):.2f} s, longest {found[-1]:.2f} s" if found else ""
+            print(f"{kind:18s} {done[kind]:4d} faults  {text}")
+    print(f"{given.count} faults, {bad} not as they should be; {restarts} started again")
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
