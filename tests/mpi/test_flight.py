@@ -33,8 +33,9 @@ def test_a_rank_that_is_killed(capsys: pytest.CaptureFixture[str], folder: Path)
     status, world = told(capsys, folder)
     assert status == 1 and world["states"][1] == {"rank": 1, "state": "no dump"}, done.stdout + done.stderr
     assert world["findings"][0] == "ranks 0, 2 failed: rank 1 is gone: its process ended"
-    assert world["findings"][1].startswith("ranks 0, 2 wait for rank 1 at all-reduce"), world
-    assert [(wait["rank"], wait["for"]) for wait in world["waits"]] == [(0, [1]), (2, [1])]
+    assert any("rank 1" in text and " at all-reduce" in text for text in world["findings"][1:]), world
+    assert [wait["rank"] for wait in world["waits"]] == [0, 2]
+    assert all(1 in wait["for"] for wait in world["waits"]), world  # 0 and 2 wait for each other, too, if one is late
 
 
 def test_a_rank_that_is_late(capsys: pytest.CaptureFixture[str], folder: Path) -> None:

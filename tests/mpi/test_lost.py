@@ -72,3 +72,10 @@ def test_a_rank_that_raises_outside_of_a_run_is_missed() -> None:
 def test_without_a_guard_mpirun_ends_all() -> None:
     done = mpirun(3, "-m", "tests.mpi.doomed", 1, "unguarded")
     assert done.returncode != 0
+
+
+@needs_mpi
+def test_a_rank_that_leaves_after_the_last_run_is_not_missed() -> None:
+    done = mpirun(2, "-m", "tests.mpi.left")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(re.findall(r"rank \d: \d", done.stdout)) == ["rank 0: 3", "rank 1: 3"], done.stdout

@@ -247,9 +247,7 @@ class World:
             raise
 
     def _end(self, interrupt: BaseException | None) -> None:
-        if self.lost is not None:
-            self._raise_lost()
-        message = self._await("over")
+        message = self._await("over", at_once=self.lost is not None)  # a rank that has heard it may have left since
         sizes = [(source, v["tag"], packed_size(arrays_of(v["header"]))) for source, v in message["left"]]
         self._engine.finish_sending(sizes)
         failure = message["failure"]
@@ -539,13 +537,14 @@ class World:
             print(f"error: {self.lost}", file=sys.stderr)
             _end_at_once()
 
-    def _await(self, what: str) -> Message:
-        """The next message of this kind. Others are answers that an interrupt has kept this rank from taking."""
+    def _await(self, what: str, *, at_once: bool = False) -> Message:
+        """The next message of this kind, which is there already if it is wanted `at_once`. Others are answers that an
+        interrupt has kept this rank from taking."""
         while True:
-            message = self._line.answer()
-            if message is not None and message["is"] == "lost":
+            message = self._line.answer(0.0 if at_once else None)
+            if message is None or message["is"] == "lost":
                 self._raise_lost()
-            if message is not None and message["is"] == what:
+            if message["is"] == what:
                 return message
 
     def _expect(self, what: str, message: Message) -> None:
