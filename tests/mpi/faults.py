@@ -78,9 +78,7 @@ def work(fault: dict[str, Any], folder: Path) -> None:
     if kind == "killed at start":
         _die(folder)
     if kind == "other version":
-        from hlokit.devices.processes import hub, world
-
-        hub.__version__ = world.__version__ = "0.0.1"  # type: ignore[attr-defined]
+        hk.__version__ = "0.0.1"
         _now(folder)
     with hk.process_world("gloo") as world:
         if kind == "killed compiling":

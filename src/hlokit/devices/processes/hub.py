@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hlokit import __version__
-from hlokit.devices.processes.line import Incoming, Message, encoded, error_message, is_silent, prepare
+from hlokit.devices.processes.line import Incoming, Message, encoded, error_message, is_silent, prepare, version
 from hlokit.errors import EvaluationError
 from hlokit.interpreter.routes import Route
 from hlokit.interpreter.transport import Exchange
@@ -120,8 +119,8 @@ class Hub:
             return False
         assert isinstance(rank, int)
         self._ranks[end], self._lines[rank] = rank, end
-        if message.get("version") != __version__ and self._gone is None:
-            text = f"rank {rank} has hlokit {message.get('version')}, rank 0 has {__version__}"
+        if message.get("version") != version() and self._gone is None:
+            text = f"rank {rank} has hlokit {message.get('version')}, rank 0 has {version()}"
             self._gone = {"is": "lost", "error": {"kind": "ArgumentError", "text": text}, "left": True}
         if len(self._lines) == self.size:
             self._tell_all(self._gone or {"is": "welcome"})

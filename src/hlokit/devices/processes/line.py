@@ -6,6 +6,7 @@ import errno
 import json
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -62,6 +63,11 @@ def prepare(end: socket.socket) -> None:
                         ("TCP_USER_TIMEOUT", _UNANSWERED_MILLISECONDS)):  # fmt: skip
         if hasattr(socket, name):
             end.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def version() -> str:
+    """The version of hlokit, which all ranks have."""
+    return str(sys.modules["hlokit"].__version__)
 
 
 def is_silent(error: Exception) -> bool:

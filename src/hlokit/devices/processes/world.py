@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
-from hlokit import __version__
 from hlokit.devices.flight_recorder import Entry, FlightRecorder
 from hlokit.devices.grid import Halt, begun, placed
 from hlokit.devices.processes.collective import Collective, group_of, has_nan, leaves, shapes_of
 from hlokit.devices.processes.engine import Engine, Group
 from hlokit.devices.processes.hub import Hub
-from hlokit.devices.processes.line import Line, Message, error_from, error_message
+from hlokit.devices.processes.line import Line, Message, error_from, error_message, version
 from hlokit.devices.processes.packing import arrays_of, buffer, described, pack, packed_size, rebuilt, unpacked
 from hlokit.errors import EvaluationError, HlokitError
 from hlokit.hlo.sources import source_lines
@@ -578,7 +577,7 @@ class World:
         raise EvaluationError(f"rank {self.rank} cannot reach rank 0: {'; '.join(errors)}")
 
     def _come_together(self) -> None:
-        self._line.tell(rank=self.rank, secret=self._secret, version=__version__)
+        self._line.tell(rank=self.rank, secret=self._secret, version=version())
         message = self._line.answer(_START_SECONDS)
         if message is None:
             raise EvaluationError(f"not all of {self.size} ranks came within {_START_SECONDS:.0f} seconds")
