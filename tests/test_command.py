@@ -67,7 +67,7 @@ _READERS = ("run", "check", "print", "opt", "compile", "cache why", "convert", "
 _REST = {"partition": "--mesh a=2", "convert": "out.hlo", "simulate": "--topology ring:2 --bandwidth 1GB/s --latency 1us"}
 _BAD_FILES = {
     "missing": "missing: no such file or directory",
-    "folder": "folder: is a directory",
+    "folder": "folder: is a directory; expected one of its files",
     "empty": "empty: found an empty file",
     "garbage": "garbage: found binary data",
     "syntax.hlo": "syntax.hlo: line 4, column 18: expected ']'",

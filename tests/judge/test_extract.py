@@ -61,7 +61,8 @@ def test_every_instruction_of_a_program_stands_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "first", "message"),
     [
-        ("nobody", "", "no instruction nobody"),
+        ("nobody", "", "no instruction nobody$"),
+        ("looq", "", r"no instruction looq; did you mean loop"),
         ("p", "q", "does not depend on"),
         ("e", "p", "not in the same computation"),
     ],

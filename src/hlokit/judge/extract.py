@@ -68,10 +68,14 @@ def _operand(
 
 
 def _found(module: HloModule, name: str) -> Instruction:
-    found = [i for i in module.instructions() if i.name == name.removeprefix("%")]
-    if not found:
-        raise ArgumentError(f"{module.name} has no instruction {name}")
-    return found[0]
+    names = {i.name: i for i in module.instructions()}
+    found = names.get(name.removeprefix("%"))
+    if found is None:
+        from difflib import get_close_matches
+
+        close = " or ".join(get_close_matches(name.removeprefix("%"), names, 3))
+        raise ArgumentError(f"{module.name} has no instruction {name}" + (f"; did you mean {close}?" if close else ""))
+    return found
 
 
 def _between(first: Instruction, last: Instruction) -> set[Instruction]:

@@ -41,6 +41,8 @@ def message_of(error: BaseException) -> str:
         return "\n  ".join([str(error), *error.__notes__])
     if isinstance(error, OSError) and error.strerror:
         reason = error.strerror[0].lower() + error.strerror[1:]
+        if isinstance(error, IsADirectoryError):
+            reason += "; expected one of its files"
         return f"{error.filename}: {reason}" if error.filename else reason
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
