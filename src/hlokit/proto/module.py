@@ -9,7 +9,7 @@ from hlokit.hlo.computation import MAIN_THREAD, Computation
 from hlokit.hlo.frames import used_tables
 from hlokit.hlo.instruction import Extra, Instruction, Metadata, normal_config
 from hlokit.hlo.module import DEBUG_FIELDS, FRAME_FIELDS, LOCATION_FIELDS, Alias, DebugAttributes, HloModule
-from hlokit.hlo.names import identifier
+from hlokit.hlo.names import Names, identifier
 from hlokit.hlo.op import OPS, Op
 from hlokit.proto.attributes import read_attribute, write_attribute
 from hlokit.proto.container import container_of
@@ -223,7 +223,17 @@ def _module_from_proto(proto: Any, verify: bool) -> HloModule:
         module.stack_tables.stack_frames.append({**row, "parent_frame_id": row["parent_frame_id"] + 1})
     in_order = (instruction for by_id in instructions.values() for instruction in by_id.values())
     module.stack_tables = used_tables(module.stack_tables, in_order)
+    _make_names_unique(module)
     return module
+
+
+def _make_names_unique(module: HloModule) -> None:
+    """As reading its text would."""
+    computations, instructions = Names(), Names()
+    for computation in module.computations():
+        computation.name = computations.unique(computation.name)
+        for instruction in computation.instructions:
+            instruction.name = instructions.unique(instruction.name)
 
 
 def _resolve_payloads(proto: Any) -> None:

@@ -316,3 +316,17 @@ def test_an_array_of_unknown_size_has_no_value(value: str) -> None:
     with pytest.raises(ParseError, match="no literal has the shape") as caught:
         hk.parse(f"HloModule m\nENTRY e {{ ROOT c = {shape} constant({value}) }}")
     assert caught.value.label == "HLIT-1"
+
+
+def test_names_of_a_proto_are_unique() -> None:
+    module = hk.parse("HloModule m\nf { p = f32[] parameter(0) }\nENTRY e { q = f32[] parameter(0) }")
+    proto = message_class("Module")()
+    proto.ParseFromString(module_to_proto(module))
+    for computation in proto.computations:
+        computation.name = "f"
+        computation.instructions[0].name = "p.1"
+    data = proto.SerializeToString(deterministic=True)
+    read = module_from_proto(data)
+    assert len({i.name for i in read.instructions()}) == 2
+    assert len({computation.name for computation in read.all_computations}) == 2
+    assert hlo_proto.check(data) == "read"
