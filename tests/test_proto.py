@@ -212,22 +212,24 @@ def _with_unread(module: hk.HloModule, name: str) -> tuple[bytes, str]:
     proto = message_class("Module").FromString(module_to_proto(module))
     for computation in proto.computations:
         for instruction in computation.instructions:
-            if name == "original_value":
-                instruction.MergeFromString(b"\xc2\x05\x02\x08\x01")  # field 88, a message with a field
-            elif name == "metadata" and instruction.HasField("sharding"):
-                instruction.sharding.MergeFromString(b"\x3a\x03\x12\x01x")
+            if name == "is_cross_program_prefetch":
+                instruction.MergeFromString(b"\xc8\x04\x01")  # field 73
+            elif name == "tile_shape" and instruction.HasField("sharding"):
+                instruction.sharding.MergeFromString(b"\x12\x02\x08\x01")
     if name == "device_assignment":
         proto.MergeFromString(b"\x7a\x02\x08\x01")
     if name == "an empty message":
         proto.MergeFromString(b"\xfa\x3f\x00")
     said = {
-        "original_value": f"HloInstructionProto.original_value (in {count} messages)",
-        "metadata": "OpSharding.metadata",
+        "is_cross_program_prefetch": f"HloInstructionProto.is_cross_program_prefetch (in {count} messages)",
+        "tile_shape": "OpSharding.tile_shape",
     }
     return proto.SerializeToString(), said.get(name, "")
 
 
-@pytest.mark.parametrize("name", ["original_value", "metadata", "device_assignment", "an empty message", ""])
+@pytest.mark.parametrize(
+    "name", ["is_cross_program_prefetch", "tile_shape", "device_assignment", "an empty message", ""]
+)
 def test_fields_that_are_not_read_are_named(name: str) -> None:
     """But those that say nothing of the program."""
     module = hk.parse(HANDMADE)
@@ -236,6 +238,66 @@ def test_fields_that_are_not_read_are_named(name: str) -> None:
         warnings.simplefilter("always")
         assert str(hk.parse(data)) == str(module)
     assert [str(warning.message) for warning in found] == ([f"proto: m: not read: {said}"] if said else [])
+
+
+_SOURCES = [
+    ("f32[2]", 'origin={({"a"}, {"b"})}', ""),
+    ("f32[2]", "origin={}", "origin={()}"),
+    ("f32[2]", "origin={{}}", ""),
+    ("f32[2]", 'origin={{"a" {}}}', 'origin={{"a"}}'),
+    ("f32[2]", 'origin={{"a" {1,0}}}', ""),
+    ("f32[2]", "origin={[synthetic_call]}", ""),
+    ("((), f32[2])", 'origin={(({"x"},{"y" {3}}),{"b"})}', 'origin={(({"x"}, {"y" {3}}), {"b"})}'),
+    ("((), f32[2])", 'origin={((), {"b"})}', ""),
+    ("f32[2]", 'sharding={replicated metadata={{op_name="x"}}}', 'sharding={replicated metadata={op_name="x"}}'),
+    ("f32[2]", 'sharding={devices=[2]0,1 metadata={{op_name="x"}, {op_name="y" source_line=3}}}', ""),
+    ("f32[2]", "sharding={replicated metadata={}}", ""),
+    ("f32[2]", """sharding={mesh['a'=2], [{'a'}], metadata={{op_name="x"}}}""", ""),
+    ("(f32[2], f32[2])", 'sharding={{replicated metadata={op_name="x"}}, {maximal device=0}}', ""),
+]
+
+
+@pytest.mark.parametrize(("shape", "written", "printed"), _SOURCES)
+def test_origins_and_the_metadata_of_shardings_are_kept(shape: str, written: str, printed: str) -> None:
+    text = f"HloModule m\nENTRY e {{ ROOT p = {shape} parameter(0), {written} }}"
+    module = hk.parse(text)
+    again = module_from_proto(module_to_proto(module))
+    assert (printed or written) in str(module)
+    assert str(again) == str(module)
+    hlo = pytest.importorskip("jaxlib._hlo")
+    theirs = hlo.hlo_module_from_text(text)
+    assert str(module_from_proto(theirs.as_serialized_hlo_module_proto())) == str(module)
+    read_back = hlo.HloModule.from_serialized_hlo_module_proto(module_to_proto(module))
+    assert (printed or written) in read_back.to_string()
+
+
+def _with_origin(places: list[tuple[int, ...]], array: bytes = b"\n\x01a") -> bytes:
+    text = "HloModule m\nENTRY e { ROOT p = f32[2] parameter(0) }"
+    proto = message_class("Module").FromString(module_to_proto(hk.parse(text)))
+    for place in places:
+        proto.computations[0].instructions[0].original_value.elements.add(shape_index=place, original_array=array)
+    return proto.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "places",
+    [[(), ()], [(0,), ()], [(), (0,)], [(0,), (0, 1)], [(0, 1), (0,)], [(-1,)], [(2**62,)], [(0,) * 100],
+     [(i, 60_000) for i in range(100)]],
+)  # fmt: skip
+def test_origins_that_no_text_can_say_are_errors(places: list[tuple[int, ...]]) -> None:
+    with pytest.raises(hk.ParseError, match="origin: "):
+        hk.parse(_with_origin(places))
+
+
+def test_origins_of_older_files() -> None:
+    """There the instruction's name stands where newer files have a message."""
+    assert 'origin={({"dot.1"})}' in str(hk.parse(_with_origin([(0,)], b"dot.1")))
+
+
+@pytest.mark.parametrize("origin", ["{(}", "{[synthetic]}", "{a}", '{"a"}', '{{"a" 1}}', '{{"a"} {"b"}}', "{({)}}"])
+def test_origins_that_are_none(origin: str) -> None:
+    with pytest.raises(hk.ParseError, match="HCATTR-9"):
+        hk.parse(f"HloModule m\nENTRY e {{ ROOT p = f32[2] parameter(0), origin={origin} }}")
 
 
 def test_a_choice_that_is_none_is_an_error() -> None:

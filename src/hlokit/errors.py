@@ -423,8 +423,8 @@ def _excerpt(line: str, column: int) -> tuple[str, str]:
 class UnreadFieldsWarning(UserWarning):
     """A proto has fields that hlokit does not read, so that the module lacks what they say.
 
-    They are those of newer protos, and a few that hlokit leaves out, such as the metadata of shardings; the warning
-    names them. To make it an error: `warnings.simplefilter("error", hk.UnreadFieldsWarning)`.
+    They are those of newer protos, and a few that hlokit leaves out, such as prefetches of arguments; the warning names
+    them. To make it an error: `warnings.simplefilter("error", hk.UnreadFieldsWarning)`.
 
         >>> import warnings
         >>> with warnings.catch_warnings():

@@ -7,13 +7,14 @@ from typing import Any
 from hlokit.errors import HlokitError, ParseError
 from hlokit.hlo.computation import MAIN_THREAD, Computation
 from hlokit.hlo.frames import used_tables
-from hlokit.hlo.instruction import Extra, Instruction, Metadata, normal_config
+from hlokit.hlo.instruction import Extra, Instruction, normal_config
 from hlokit.hlo.module import DEBUG_FIELDS, FRAME_FIELDS, LOCATION_FIELDS, Alias, DebugAttributes, HloModule
 from hlokit.hlo.names import Names, identifier
 from hlokit.hlo.op import OPS, Op
 from hlokit.proto.attributes import read_attribute, write_attribute
 from hlokit.proto.container import container_of
 from hlokit.proto.enums import name_of, number_of
+from hlokit.proto.origins import metadata_from_proto, metadata_to_proto, origin_from_proto, origin_to_proto
 from hlokit.proto.schema import message_class
 from hlokit.proto.shapes import (
     entries_from_proto,
@@ -26,8 +27,6 @@ from hlokit.proto.shapes import (
 )
 from hlokit.proto.unread import warn_of_unread
 from hlokit.types.shape import ProgramShape
-
-_METADATA = tuple(Metadata.__slots__)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType, reportAttributeAccessIssue]
 
 
 def module_to_proto(module: HloModule) -> bytes:
@@ -157,16 +156,11 @@ def _instruction_to_proto(instruction: Instruction, ids: _Ids, proto: Any) -> No
 def _extra_to_proto(extra: Extra, ids: _Ids, proto: Any) -> None:
     proto.control_predecessor_ids.extend(ids.instructions[p] for p in extra.control_predecessors)
     if extra.metadata is not None:
-        for name in _METADATA:
-            value = getattr(extra.metadata, name)
-            if name == "profile_type":
-                proto.metadata.profile_type.extend(value)
-            elif name == "metadata_payload":
-                proto.metadata.metadata_payload.value = value.encode("utf-8", "surrogateescape")
-            else:
-                setattr(proto.metadata, name, value)
+        metadata_to_proto(extra.metadata, proto.metadata)
     if extra.sharding is not None:
         sharding_to_proto(extra.sharding, proto.sharding)
+    if extra.origin:
+        origin_to_proto(extra.origin, proto.original_value)
     if extra.frontend_attributes:
         entries_to_proto(extra.frontend_attributes, proto.frontend_attributes)
     if extra.backend_config:
@@ -379,14 +373,13 @@ def _op_from_proto(op_class: type[Op], proto: Any) -> Op:
 def _extra_from_proto(proto: Any) -> Extra | None:
     extra = Extra()
     if proto.metadata.ByteSize():
-        values: dict[str, Any] = {name: getattr(proto.metadata, name) for name in _METADATA}
-        values["profile_type"] = tuple(values["profile_type"])
-        values["metadata_payload"] = values["metadata_payload"].value.decode("utf-8", "surrogateescape")
-        extra.metadata = Metadata(**values)
+        extra.metadata = metadata_from_proto(proto.metadata)
     if proto.HasField("sharding"):
         extra.sharding = sharding_from_proto(proto.sharding)
         extra.sharding.check()
         extra.sharding = extra.sharding.normal()
+    if proto.HasField("original_value"):
+        extra.origin = origin_from_proto(proto.original_value)
     extra.frontend_attributes = entries_from_proto(proto.frontend_attributes.map)
     extra.backend_config = normal_config(proto.backend_config.decode("utf-8", "surrogateescape"))
     extra.backend_config_is_json = extra.backend_config.startswith("{")

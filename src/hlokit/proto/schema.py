@@ -61,7 +61,7 @@ _MESSAGES: dict[str, str] = {
     "Statistic": "stat_name:string=1 stat_val:double=2",
     "StatisticsViz": "stat_index_to_visualize:int64=1 statistics:*Statistic=2",
     "OpSharding": """type:int32=1 tile_assignment_dimensions:*int64=3 tile_assignment_devices:*int64=4
-        tuple_shardings:*OpSharding=5 replicate_on_last_tile_dim:bool=6
+        tuple_shardings:*OpSharding=5 replicate_on_last_tile_dim:bool=6 metadata:*OpMetadata=7
         last_tile_dims:*int32=8 iota_reshape_dims:*int64=9 iota_transpose_perm:*int32=10 is_shard_group:bool=11
         shard_group_id:int64=12 shard_group_type:int32=13 named_sharding:NamedSharding=14""",
     "MeshAxis": "name:string=1 size:int64=2",
@@ -71,7 +71,7 @@ _MESSAGES: dict[str, str] = {
     "AxisRef": "mesh_axis_index:int64=1 sub_axis_info:SubAxis=2",
     "DimensionSharding": "axes:*AxisRef=1 is_closed:bool=2",
     "NamedSharding": """mesh:Mesh=2 dim_shardings:*DimensionSharding=3 replicated_axes:*AxisRef=4
-        unreduced_axes:*AxisRef=5 reduction_op:int32=8 manual_axes:*AxisRef=7""",
+        unreduced_axes:*AxisRef=5 reduction_op:int32=8 manual_axes:*AxisRef=7 metadata:*OpMetadata=6""",
     "ReplicaGroup": "replica_ids:*int64=1",
     "IotaReplicaGroupList": """num_replica_groups:int64=1 num_devices_per_group:int64=2 iota_reshape_dims:*int64=3
         iota_transpose_perm:*int32=4""",
@@ -85,6 +85,8 @@ _MESSAGES: dict[str, str] = {
     "Rotate": "shifts:*int64=1",
     "ShuffleMode": "rotate:Rotate=1",
     "OriginalArray": "instruction_name:string=1 shape_index:*int64=2",
+    "OriginalElement": "shape_index:*int64=1 original_array:bytes=2 old_shape_index:*int64=3",
+    "OriginalValue": "elements:*OriginalElement=1 is_synthetic_call:bool=2",
     "DebugAttributes": "log_mode:?int32=1 callback_id:?int64=2 op_id:?int64=3 partitioned:?bool=4",
     "DebugAttributeEntry": "original_array:OriginalArray=1 debug_attributes:*DebugAttributes=2",
     "Instruction": """name:string=1 opcode:string=2 shape:Shape=3 metadata:OpMetadata=7 literal:Literal=8
@@ -109,7 +111,7 @@ _MESSAGES: dict[str, str] = {
         padding_type:int32=75 custom_call_schedule:int32=76 custom_call_api_version:int32=77
         async_execution_thread:string=79 cross_program_prefetch_index:?int32=80 k:int64=81
         statistics_viz:StatisticsViz=82 largest:bool=85 collective_device_list:CollectiveDeviceList=87
-        is_composite:bool=89 ragged_dot_dimension_numbers:RaggedDotDimensionNumbers=90
+        original_value:OriginalValue=88 is_composite:bool=89 ragged_dot_dimension_numbers:RaggedDotDimensionNumbers=90
         result_accuracy:ResultAccuracy=91 iota_collective_device_list:IotaReplicaGroupList=92
         mesh_axes_replica_group_list:MeshAxesReplicaGroupList=93 is_reverse:bool=94
         num_carries:int64=95 is_associative:int32=96 conv_kind:int32=97

@@ -10,6 +10,7 @@ import numpy as np
 from hlokit.errors import ParseError
 from hlokit.proto.enums import name_of, number_of
 from hlokit.proto.meshes import named_sharding_from_proto, named_sharding_to_proto
+from hlokit.proto.origins import sharding_metadata_from_proto, sharding_metadata_to_proto
 from hlokit.proto.schema import message_class
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import dtype_of_number
@@ -160,8 +161,10 @@ def sharding_to_proto(sharding: Sharding, proto: Any) -> None:
     if sharding.named is not None:
         proto.type = number_of("sharding type", "tiled")
         named_sharding_to_proto(sharding.named, proto.named_sharding)
+        sharding_metadata_to_proto(sharding.metadata, proto.named_sharding.metadata)
         return
     proto.type = number_of("sharding type", sharding.kind)
+    sharding_metadata_to_proto(sharding.metadata, proto.metadata)
     for element in sharding.elements:
         sharding_to_proto(element, proto.tuple_shardings.add())
     proto.replicate_on_last_tile_dim = sharding.replicate_last
@@ -183,7 +186,9 @@ def sharding_to_proto(sharding: Sharding, proto: Any) -> None:
 
 def sharding_from_proto(proto: Any) -> Sharding:
     if proto.HasField("named_sharding"):
-        return Sharding("named", named=named_sharding_from_proto(proto.named_sharding))
+        metadata = sharding_metadata_from_proto(proto.named_sharding.metadata)
+        metadata = f"{{{metadata}}}" if metadata and not metadata.startswith("{{") else metadata
+        return Sharding("named", metadata=metadata, named=named_sharding_from_proto(proto.named_sharding))
     kind = str(name_of("sharding type", proto.type))
     transpose = tuple(proto.iota_transpose_perm)
     maximal = kind == "maximal"
@@ -199,7 +204,8 @@ def sharding_from_proto(proto: Any) -> Sharding:
         proto.replicate_on_last_tile_dim,
         tuple(str(name_of("sharding type", n)) for n in proto.last_tile_dims),
         (str(name_of("shard group", proto.shard_group_type)), proto.shard_group_id) if proto.is_shard_group else None,
-        elements=tuple(sharding_from_proto(p) for p in proto.tuple_shardings),
+        sharding_metadata_from_proto(proto.metadata),
+        tuple(sharding_from_proto(p) for p in proto.tuple_shardings),
     )
 
 

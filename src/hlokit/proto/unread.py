@@ -12,7 +12,6 @@ from hlokit.errors import UnreadFieldsWarning, visible
 _NAMES = {
     ("Instruction", 73): "is_cross_program_prefetch",
     ("Instruction", 86): "dot_sparsity",
-    ("Instruction", 88): "original_value",
     ("Layout", 9): "dim_level_types",
     ("Layout", 10): "physical_shape",
     ("Layout", 13): "dim_unique",
@@ -22,7 +21,6 @@ _NAMES = {
     ("Module", 12): "spmd_output_sharding",
     ("Module", 14): "spmd_parameters_shardings",
     ("OpSharding", 2): "tile_shape",
-    ("OpSharding", 7): "metadata",
 }
 """XLA's names of fields that are not read, by message and number."""
 _OF_THE_COMPILATION = {

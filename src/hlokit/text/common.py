@@ -10,6 +10,7 @@ from hlokit.text.attributes import read_dictionary
 from hlokit.text.groups import read_sharding
 from hlokit.text.lexer import Lexer, balanced_end, escaped
 from hlokit.text.metadata import read_metadata
+from hlokit.text.origin import read_origin
 
 Scope = Mapping[str, Instruction]
 """The instructions defined so far in the computation, by name."""
@@ -84,7 +85,7 @@ def _read_statistics(lexer: Lexer, extra: Extra, scope: Scope) -> None:
 
 
 def _read_origin(lexer: Lexer, extra: Extra, scope: Scope) -> None:
-    extra.origin = lexer.balanced("HCATTR-9")
+    extra.origin = read_origin(lexer, "HCATTR-9")
 
 
 def _read_metadata(lexer: Lexer, extra: Extra, scope: Scope) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hlokit.errors import ShapeError
 from hlokit.text.lexer import ATTRIBUTE, END, Lexer
 from hlokit.text.lists import read_integers, read_lists
-from hlokit.text.metadata import metadata_text, read_metadata
+from hlokit.text.metadata import metadata_list_text, read_metadata_list
 from hlokit.types.groups import ReplicaGroups
 from hlokit.types.iota import merged_iota
 from hlokit.types.mesh import Axis, Mesh
@@ -322,16 +322,7 @@ def _read_sharding_tail(lexer: Lexer, fields: dict[str, object]) -> None:
 
 def _read_metadata(lexer: Lexer) -> str:
     """{op_name="x"}, or a list of such, as it will be printed."""
-    if lexer.peek() != "{":
-        return metadata_text(read_metadata(lexer, "HSHARD-3"))
-    lexer.advance()
-    parts: list[str] = []
-    while lexer.value == "{":
-        parts.append(metadata_text(read_metadata(lexer, "HSHARD-3")))
-        if not lexer.accept(","):
-            break
-    lexer.expect("}", "HSHARD-3")
-    return f"{{{', '.join(parts)}}}"
+    return metadata_list_text(read_metadata_list(lexer, "HSHARD-3"))
 
 
 def _read_kinds(lexer: Lexer) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hlokit.hlo.instruction import Metadata
 from hlokit.text.lexer import Lexer, escaped
@@ -61,6 +61,26 @@ def read_metadata(lexer: Lexer, label: str) -> Metadata:
         lexer.accept(",")
     lexer.expect("}", label)
     return metadata
+
+
+def read_metadata_list(lexer: Lexer, label: str) -> list[Metadata]:
+    """Reads the metadata of a sharding: `{op_name="x"}`, or a list `{{op_name="x"}, {op_name="y"}}`."""
+    if lexer.peek() != "{":
+        return [read_metadata(lexer, label)]
+    lexer.advance()
+    found: list[Metadata] = []
+    while lexer.value == "{":
+        found.append(read_metadata(lexer, label))
+        if not lexer.accept(","):
+            break
+    lexer.expect("}", label)
+    return found
+
+
+def metadata_list_text(metadata: Sequence[Metadata]) -> str:
+    """The metadata of a sharding: one without the braces of a list, as XLA prints it."""
+    texts = [metadata_text(each) for each in metadata]
+    return texts[0] if len(texts) == 1 else f"{{{', '.join(texts)}}}"
 
 
 def metadata_text(metadata: Metadata) -> str:
