@@ -290,7 +290,8 @@ def prepared(count: int, fault: dict[str, Any]) -> Any:
         if fault["kind"] == "full disk":
             _shell(f"umount {small}")
         if fault["kind"] == "network down":
-            _shell(f"ip netns del {namespace}")
+            for what in (f"link del {namespace}h", f"netns del {namespace}"):
+                subprocess.run(["ip", *what.split()], check=False, stderr=subprocess.DEVNULL)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -298,10 +299,10 @@ def _shell(command: str) -> None:
     subprocess.run(command.split(), check=True)
 
 
-def drawn(numbers: random.Random, count: int, kinds: list[str]) -> dict[str, Any]:
+def drawn(numbers: random.Random, count: int, kinds: list[str], number: int) -> dict[str, Any]:
     return {
         "kind": numbers.choice(kinds), "doomed": numbers.randrange(count), "step": numbers.randrange(1, STEPS),
-        "delay": numbers.uniform(0.0, 0.3), "namespace": f"hk{os.getpid() % 10**6}",
+        "delay": numbers.uniform(0.0, 0.3), "namespace": f"hk{os.getpid() % 10**6}n{number % 1000}",
     }  # fmt: skip
 
 
@@ -325,7 +326,7 @@ def main() -> None:
         wanted = set(re.findall(r"weights (\w+)", launched(given.processes, none, folder)[1]))
     assert len(wanted) == 1, wanted
     for number in range(given.count):
-        fault = drawn(numbers, given.processes, kinds)
+        fault = drawn(numbers, given.processes, kinds, number)
         with prepared(given.processes, fault) as folder:
             begin = time.monotonic()
             status, text = launched(given.processes, fault, folder)
