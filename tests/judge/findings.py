@@ -104,6 +104,13 @@ FINDINGS = (
         "scatter_dims_to_operand_dims={}, index_vector_dim=1, to_apply=f", [3, [2, 3]], _ADD.replace("TYPE", "u32"),
     ),
     Finding(
+        "scatter_of_updates_without_indices", "scatter with index vectors of size 0 into an array loses updates",
+        "SCATTER-16 SCATTER-18",
+        "x = s32[1] parameter(0)\ni = s32[2,0] constant({{},{}})\nu = s32[2] parameter(1)\n"
+        "ROOT r = s32[1] scatter(x, i, u), update_window_dims={}, inserted_window_dims={0}, "
+        "scatter_dims_to_operand_dims={}, index_vector_dim=1, to_apply=f", [[-3], [5, 3]], _ADD.replace("TYPE", "s32"),
+    ),
+    Finding(
         "reduce_of_two_float_types", "reduce of operands of two floating types is refused as mixed precision",
         "REDUCE-1 REDUCE-3",
         "x = f32[3] parameter(0)\ny = f16[3] parameter(1)\nz = f32[] constant(0)\nw = f16[] constant(0)\n"
