@@ -249,6 +249,8 @@ def judged(count: int, fault: dict[str, Any], folder: Path, status: int, text: s
     if kind == "late":
         ends = set(re.findall(r"weights (\w+)", text))
         return ([] if status == 0 and len(ends) == 1 else ["a late process is an error"]), []
+    if not (folder / "when").exists():
+        return ["the fault did not come about"], []
     when = float((folder / "when").read_text(encoding="utf-8"))
     if kind == "killed at start":
         named = f"launch: process {doomed} (pid" in text and "was ended by SIGKILL" in text
