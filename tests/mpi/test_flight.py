@@ -33,7 +33,8 @@ def test_a_rank_that_is_killed(capsys: pytest.CaptureFixture[str], folder: Path)
     status, world = told(capsys, folder)
     assert status == 1 and world["states"][1] == {"rank": 1, "state": "no dump"}, done.stdout + done.stderr
     assert world["findings"][0] == "ranks 0, 2 failed: rank 1 is gone: its process ended"
-    assert any("rank 1" in text and " at all-reduce" in text for text in world["findings"][1:]), world
+    held = [text for text in world["findings"][1:] if " for rank 1 at " in text]
+    assert any("all-reduce" in text for text in held), world  # one of the two may be at the start of the run still
     assert [wait["rank"] for wait in world["waits"]] == [0, 2]
     assert all(1 in wait["for"] for wait in world["waits"]), world  # 0 and 2 wait for each other, too, if one is late
 

@@ -59,7 +59,7 @@ class GlooEngine:
         self._device = _torch.ProcessGroupGloo.create_device(hostname=_interface(coordinator))
         self._sending: list[tuple[Any, Array]] = []
         self._kept: dict[int, Array] = {}
-        """What devices of this rank send each other, by tag."""
+        """The values that devices of this rank send each other, by tag."""
         self._lock = threading.Lock()
         everyone = Group(tuple(range(size)))
         self._groups: dict[Group, Any] = {}

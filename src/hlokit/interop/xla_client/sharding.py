@@ -17,6 +17,7 @@ _LISTS = (
     "iota_reshape_dims",
     "iota_transpose_perm",
     "last_tile_dims",
+    "metadata",
 )
 _SINGLES = ("type", "replicate_on_last_tile_dim", "is_shard_group", "shard_group_id", "shard_group_type")
 
@@ -50,6 +51,7 @@ class OpSharding:
         self.shard_group_type = OpSharding_ShardGroupType.AS
         self.tuple_shardings: list[OpSharding] = []
         self.named_sharding: Any = None
+        self.metadata: list[Any] = []
 
     def HasField(self, name: str) -> bool:
         """Whether a field is set.
