@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import FLOAT
 from hlokit.cpu.kernels.contraction.elements import write
 from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
@@ -142,14 +143,28 @@ def test_few_rows_along_the_inner_axis(rows: int, columns: int, target: str) -> 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 8, 13, 16])
-def test_few_rows_add_rows_of_rhs_to_sums(rows: int, target: str) -> None:
+def test_few_rows_add_rows_of_rhs_to_sums(rows: int, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several rows of rhs at a time, and the rest one by one; of the last columns less than a vector, in some chunk."""
+    monkeypatch.setattr(costs, "NEAR_BYTES", {True: 0, False: 0})  # what is read from memory is too large for a test
     for dtype in (dt.f32, dt.f64, dt.s32, dt.c64):
         for inner, columns in ((40, 97), (300, 2101)):
             done = check_dot(dtype, (rows, inner), (inner, columns), dtype, TARGETS[target](), **PLAIN)
             assert "few_rows" in done.text
     check_dot(dt.f32, (rows, 70), (70, 300), dt.bf16, TARGETS[target](), **PLAIN)
     check_dot(dt.bf16, (rows, 70), (70, 300), dt.f32, TARGETS[target](), **PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "is_streamed"),
+    [(4, 256, 256, True), (8, 256, 256, False), (12, 256, 256, False), (16, 256, 256, True), (8, 64, 1024, True),
+     (8, 4096, 300, True)],
+)  # fmt: skip
+def test_few_rows_by_a_matrix_that_is_near_are_made_by_tiles(
+    rows: int, inner: int, columns: int, is_streamed: bool
+) -> None:
+    """But where rows of the matrix fall into one set of the first cache, or are few."""
+    done = check_dot(dt.f32, (rows, inner), (inner, columns), dt.f32, TARGETS["avx2"](), **PLAIN)
+    assert ("few_rows" in done.text) is is_streamed
 
 
 def test_parts_of_the_inner_axis_are_added_up_in_their_order() -> None:

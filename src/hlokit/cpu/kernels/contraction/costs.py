@@ -69,6 +69,11 @@ FEW_ROWS = 4
 """Rows of a product that reads its other operand once, as it is: memory holds it up, not arithmetic."""
 STREAMED_ROWS, MOST_STREAMED_ROWS = 8, 16
 """Rows whose sums lie in registers at once where the other operand is read once by rows, and rows of such a product."""
+MOST_NEAR_ROWS, NEAR_BYTES = 12, {True: 1 << 22, False: 1 << 20}
+"""Rows of a product, and bytes of its other operand (by whether there are 32 registers), up to which that is read by
+tiles again and again, whose sums are in registers."""
+PAGE_BYTES = 4096
+"""Rows of an operand at multiples of so many bytes fall into one set of the first cache."""
 LEAST_ALONG = 16
 """Vectors along the inner axis of a product of more rows than few, whose sums are in vectors along that axis."""
 LEAST_STREAMED = 32

@@ -17,11 +17,12 @@ from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, has_32_registe
 from hlokit.cpu.kernels.contraction.denormals import PhaseFunction, may_flush
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
 from hlokit.cpu.kernels.contraction.gemm import Bounds, Product, ProductPlan
-from hlokit.cpu.kernels.contraction.gemm_plan import Blocking, may_keep_out, sides_of
+from hlokit.cpu.kernels.contraction.gemm_plan import Blocking, ProductSide, may_keep_out, sides_of
 from hlokit.cpu.kernels.contraction.packing import Operand
 from hlokit.cpu.kernels.contraction.space import Space
 from hlokit.cpu.kernels.routine import Call, Phase, Routine, up
 from hlokit.cpu.llvm import I8, Function, Index, Module, Pointer, Value
+from hlokit.cpu.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,6 +325,8 @@ def plan_streamed(call: Call, space: Space, how: Arithmetic, *, most_rows: int) 
     stride = rhs.inner.stride("rhs")
     if m > most_rows or n <= 2 * lanes or k < costs.LEAST_STREAMED or rhs.free.stride("rhs") != 1 or stride is None:
         return None
+    if call.loader is None and costs.FEW_ROWS < m <= costs.MOST_NEAR_ROWS and _is_near(rhs, space, call.target):
+        return None  # tiles with sums in registers are faster where memory does not hold them up
     rows = -(-m // -(-m // costs.STREAMED_ROWS))
     vectors = _vectors(how, rows, call)
     vectors = -(-n // (lanes * -(-n // (lanes * vectors))))  # as many in the last step, if there are few
@@ -346,6 +349,13 @@ def plan_streamed(call: Call, space: Space, how: Arithmetic, *, most_rows: int) 
     keeps_out = splits == 1 and m <= costs.FEW_ROWS // 2 and may_keep_out(call, space, how)
     cut = Blocking(how, lanes, rows, vectors, depth, (batches, m, width), True, True, keeps_out)
     return StreamedPlan(call, space, how, cut, StreamedProduct, across=across, splits=splits, steps=steps)
+
+
+def _is_near(rhs: ProductSide, space: Space, target: Target) -> bool:
+    """Whether rhs stays in a cache that is near enough, and its rows fall into different sets of the first one."""
+    row, stride = (size * rhs.element_bytes for size in (space.columns.size, rhs.inner.stride("rhs") or 0))
+    near = costs.NEAR_BYTES[has_32_registers(target)]
+    return space.inner.size * row <= near and stride % costs.PAGE_BYTES != 0
 
 
 def _vectors(how: Arithmetic, rows: int, call: Call) -> int:
