@@ -27,11 +27,10 @@ class ConstantFolding(Pass):
 
     def run(self, module: HloModule) -> bool:
         changed = False
-        process = Process()
         for computation in module.all_computations:
             folded = False
             for instruction in list(computation.post_order()):
-                value = self._folded(process, instruction)
+                value = self._folded(instruction)
                 if value is not None:
                     constant = computation.add(Constant(value), shape=instruction.shape, name=instruction.name)
                     computation.replace(instruction, constant)
@@ -41,7 +40,7 @@ class ConstantFolding(Pass):
             changed |= folded
         return changed
 
-    def _folded(self, process: Process, instruction: Instruction) -> Literal | None:
+    def _folded(self, instruction: Instruction) -> Literal | None:
         shape = instruction.shape
         if isinstance(instruction.op, Broadcast) or not shape.is_array or shape.is_dynamic or shape.size > self.limit:
             return None  # a broadcast says more than its elements would
@@ -50,14 +49,14 @@ class ConstantFolding(Pass):
         if not all(isinstance(o.op, Constant) and not o.op.literal.is_elided for o in instruction.operands):
             return None
         try:
-            return Literal(shape, _value(process, instruction))
+            return Literal(shape, _value(instruction))
         except HlokitError:
             return None  # it fails when it runs, if it runs
 
 
-def _value(process: Process, instruction: Instruction) -> Any:
+def _value(instruction: Instruction) -> Any:
     """The value of one instruction on constants."""
     alone = Computation("folding")
     operands = [alone.add(o.op, shape=o.shape) for o in instruction.operands]
     alone.set_root(alone.add(instruction.op, operands, shape=instruction.shape))
-    return run(process, alone, ())
+    return run(Process(), alone, ())

@@ -24,9 +24,6 @@ _MOST_NODES = 32
 """The most nodes of a prologue, which is written out for each vector of an operand that a routine reads at once."""
 _AHEAD = 256
 """Bytes of memory that are asked for ahead."""
-
-
-
 CallOf: TypeAlias = Callable[[RoutineStep], Call]
 """The call that a step's routine is asked for."""
 
