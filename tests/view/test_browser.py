@@ -6,6 +6,7 @@ import base64
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ def shows(driver: Any, tmp_path: Path) -> Iterator[Open]:
     def opened(view: View, address: str = "") -> Any:
         driver.get("about:blank")
         driver.get(view.save(tmp_path / "page.html").as_uri() + address)
-        assert driver.execute_script("return document.documentElement.dataset.ready") == "yes"
+        wait = import_module("selenium.webdriver.support.ui").WebDriverWait(driver, 60)
+        wait.until(lambda page: page.execute_script("return document.documentElement.dataset.ready") == "yes")
         return driver
 
     driver.get_log("browser")
