@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 _NEIGHBOURS = 32
 """Users of a value that are looked at: a constant may have thousands."""
 _FEW = 4
-_LONGEST = 16
+_LONGEST = 64
 """Pairs that are exchanged at once."""
 _DEPTH = 3
 """Users are compared so many levels down."""
@@ -280,7 +280,7 @@ class _Bodies:
             return True
         for user in _some_users(a):
             other = self.of_a.get(user)
-            if other is not None and b in other.users:
+            if other is not None and other in b.users:
                 place, there = a.users[user], b.users[other]
                 if place == there or place is None or there is None:
                     return True
@@ -331,17 +331,17 @@ class _Bodies:
     # -- exchanges
 
     def _exchange(self) -> None:
-        """Exchanges the counterparts of two alike instructions wherever fewer operands differ then: which of equal
-        values comes with which is open when they are paired."""
-        open_pairs = deque(i for i in self.a if self._operands_that_differ(i))
+        """Exchanges counterparts of alike instructions as long as fewer operands differ then: which of alike
+        instructions come together is open when they are paired."""
+        open_pairs = dict.fromkeys(i for i in self.a if self._operands_that_differ(i))
         for _ in range(4 * len(open_pairs)):
             if not open_pairs:
                 return
-            user = open_pairs.popleft()
+            user = next(iter(open_pairs))
+            del open_pairs[user]
             for place in self._operands_that_differ(user):
-                x, z = user.operands[place], self.of_a[user].operands[place]
-                if x in self.of_a and type(x.op) is type(z.op) and x.shape.logical is z.shape.logical:
-                    open_pairs += self._exchanged(x, z)
+                around = self._exchanged(user.operands[place], self.of_a[user].operands[place])
+                open_pairs |= dict.fromkeys(i for i in around if self._operands_that_differ(i))
 
     def _operands_that_differ(self, a: Instruction) -> list[int]:
         b = self.of_a.get(a)
@@ -349,30 +349,51 @@ class _Bodies:
             return []
         return [n for n, (x, y) in enumerate(zip(a.operands, b.operands, strict=True)) if self.of_a.get(x) is not y]
 
-    def _exchanged(self, x: Instruction, z: Instruction) -> list[Instruction]:
-        """Pairs x with z, and what z was paired with, if anything, with what x was; likewise what they are made of, as
-        far as it is alike; if that is better, else nothing. Returns whose operands then still differ around them."""
+    def _exchanged(self, x: Instruction, z: Instruction) -> dict[Instruction, None]:
+        """Pairs x with z, and what z was paired with, if anything, with what x was; then what does not agree with that
+        around them, and so on. Keeps as many of these steps as lead to the fewest operands that differ, and gives what
+        is around those."""
         done: list[tuple[Instruction, Instruction | None, Instruction, Instruction]] = []
-        around: dict[Instruction, int] = {}
-        stack = [(x, z)]
-        while stack and len(done) < _LONGEST:
-            x, z = stack.pop()
+        around: dict[Instruction, None] = {}
+        cost, least, kept, kept_around = 0, 0, 0, 0
+        waiting, seen = deque([(x, z)]), set[Instruction]()
+        while waiting and len(done) < _LONGEST:
+            x, z = waiting.popleft()
             y, w = self.of_a.get(x), self.of_b.get(z)
-            if y is None or y is z or (done and self.values[x] != self.values[z]):
+            if y is None or y is z or x in seen or w in seen or not self._are_alike(x, z):
                 continue
-            for i in (x, w, *_some_users(x), *(() if w is None else _some_users(w))):
-                if i is not None and i not in around:
-                    around[i] = self._cost(i)
-            done.append((x, w, y, z))
+            seen |= {x} if w is None else {x, w}
+            near = dict.fromkeys(i for i in (x, w) if i is not None)
+            near |= dict.fromkeys(u for i in list(near) for u in _some_users(i))
+            cost -= sum(map(self._cost, near))
             self._set(x, w, z, y)
-            stack += [
-                pair for pair in zip(x.operands, z.operands, strict=False) if self.of_a.get(pair[0]) is not pair[1]
-            ]
-        if sum(map(self._cost, around)) >= sum(around.values()):
-            for x, w, y, z in reversed(done):
-                self._set(x, w, y, z)
-            return []
-        return [i for i in around if self._operands_that_differ(i)]
+            cost += sum(map(self._cost, near))
+            done.append((x, w, y, z))
+            around |= near
+            if cost < least:
+                least, kept, kept_around = cost, len(done), len(around)
+            waiting += self._that_disagree(x, z)
+        for x, w, y, z in reversed(done[kept:]):
+            self._set(x, w, y, z)
+        return dict.fromkeys(islice(around, kept_around))
+
+    def _that_disagree(self, x: Instruction, z: Instruction) -> Iterator[tuple[Instruction, Instruction]]:
+        """The operands and users of a pair that are at the same place, and no pairs."""
+        for pair in zip(x.operands, z.operands, strict=False):
+            if self.of_a.get(pair[0]) is not pair[1]:
+                yield pair
+        theirs = _some_users(z)
+        for user in _some_users(x):
+            other = self.of_a.get(user)
+            if other is None or z in other.operands:
+                continue
+            for there in theirs:
+                w = self.of_b.get(there)
+                if x.users[user] == z.users[there] and (w is None or x not in w.operands):
+                    yield user, there
+
+    def _are_alike(self, a: Instruction, b: Instruction) -> bool:
+        return type(a.op) is type(b.op) and a.shape.logical is b.shape.logical
 
     def _set(self, x: Instruction, w: Instruction | None, of_x: Instruction, of_w: Instruction) -> None:
         """Pairs both; without `w`, what would be its counterpart is free."""
