@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from tests.mutation.checks import offset
@@ -28,8 +30,12 @@ _BINARY = {
 
 @dataclass(frozen=True)
 class Edit:
-    """An edit: where it is, the lines that run it, and the text that takes another's place."""
+    """An edit: where it is, the lines that run it, and the text that takes another's place.
 
+    `name` is a digest of the file, the line, those before and after it, and the texts: other lines do not change it.
+    """
+
+    name: str
     mutant: Mutant
     first: int
     last: int
@@ -53,6 +59,7 @@ def _of_file(path: Path, name: str) -> Iterator[Edit]:
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines(keepends=True)
     tree = ast.parse(text)
+    known: Counter[str] = Counter()
     functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
     inner = {id(n) for f in functions for n in ast.walk(f) if isinstance(n, ast.FunctionDef) and n is not f}
     for function in functions:
@@ -64,7 +71,18 @@ def _of_file(path: Path, name: str) -> Iterator[Edit]:
                 for start, end, new in _choices(node, lines, text, parents):
                     mutant = Mutant(name, text, text[:start] + new + text[end:])
                     last = getattr(node, "end_lineno", None) or 0
-                    yield Edit(mutant, getattr(node, "lineno", 0), last, text[start:end], new)
+                    first, old = getattr(node, "lineno", 0), text[start:end]
+                    place = "\n".join((name, *_context(lines, text[:start].count("\n")), old, new))
+                    known[place] += 1
+                    digest = sha256(f"{place}\n{known[place]}".encode()).hexdigest()[:12]
+                    yield Edit(digest, mutant, first, last, old, new)
+
+
+def _context(lines: Sequence[str], number: int) -> tuple[str, str, str]:
+    """A line and the nearest ones before and after it that are not empty, without the spaces round them."""
+    before = next((text for line in reversed(lines[:number]) if (text := line.strip())), "")
+    after = next((text for line in lines[number + 1 :] if (text := line.strip())), "")
+    return before, lines[number].strip(), after
 
 
 def _choices(node: ast.AST, lines: list[str], text: str, parents: dict[int, ast.AST]) -> Iterator[tuple[int, int, str]]:

@@ -3,8 +3,9 @@
 Each is a small edit of the code of a pass, a kernel or a reference (edits_of_code.py), in a process of its own
 (faulty.py). Drawn are those whose line some programs of the pool run and others do not; of these the ones count that
 change a result. Then `compare_engines` must find the fault and name the right pass, kernel or instruction, and
-`reduce_module` must end at 10 instructions or fewer within 60 seconds. FOLDER keeps all that was found: the same command
-goes on where it was ended.
+`reduce_module` must end at 10 instructions or fewer within 60 seconds of processor time, the engine's included. FOLDER
+keeps all that was found: the same command goes on where it was ended, and with --again judges again what failed. A
+fault's name and its place in the draw hang on the edit and the lines beside it, so that changes elsewhere keep both.
 
 What is right is found without the judge: the passes, or the instructions, that run the edited line; the kernels whose
 LLVM text is another with the fault.
@@ -14,16 +15,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
+import os
+import resource
 import subprocess
 import sys
 import threading
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -40,7 +43,7 @@ from hlokit.interpreter.process import Process
 from hlokit.judge.closeness.equality import is_floating, is_nan, leaves
 from hlokit.judge.compare.comparing import Comparison, Judgement, compare_engines
 from hlokit.judge.compare.least import least
-from hlokit.judge.engines.engine import Engine, WorkerEngine
+from hlokit.judge.engines.engine import WorkerEngine
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.judge.extract import extracted
 from hlokit.judge.fuzz.graph import USUAL_TYPES, Options
@@ -182,6 +185,19 @@ class FaultyEngine(WorkerEngine):
         )
 
 
+def processor_time(engine: WorkerEngine) -> float:
+    """Seconds that this process, those that have ended, and the engine's have run."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    taken = time.process_time() + ended.ru_utime + ended.ru_stime
+    if engine.child is None or engine.child.poll() is not None:
+        return taken
+    try:
+        fields = Path(f"/proc/{engine.child.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except FileNotFoundError:  # it ends just now
+        return taken
+    return taken + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def is_changed(outcome: Outcome, right: Any) -> bool:
     """Whether a result is plainly another: no rounding, and nothing of the judge's, is in it."""
     if outcome.status != "ok":
@@ -207,7 +223,7 @@ def judged(kind: str, edit: Edit, programs: Sequence[Program], folder: Path) -> 
     name = "hlokit." + edit.mutant.file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
     path = folder / "fault.json"
     path.write_text(json.dumps({"module": name, "source": edit.mutant.new}), encoding="utf-8")
-    record: dict[str, Any] = {"kind": kind, "where": edit.where}
+    record: dict[str, Any] = {"kind": kind, "name": edit.name, "where": edit.where}
     covering = [p for p in programs if p.runs(kind, edit)]
     with FaultyEngine(kind, path, 15.0) as engine:
         for program in covering[:_TRIED]:
@@ -217,13 +233,13 @@ def judged(kind: str, edit: Edit, programs: Sequence[Program], folder: Path) -> 
                 break
         else:
             return {**record, "shown": False}
-        start = time.monotonic()
+        start = processor_time(engine)
         comparison = compare_engines(program.module, program.inputs, [engine])
         (judgement,) = comparison.judgements
         record |= {
             "shown": True, "program": program.name, "status": outcome.status, "verdict": judgement.verdict,
             "guilty": judgement.guilty, "kernel": list(judgement.kernel), "instruction": judgement.instruction[:200],
-            "message": judgement.message[:200], "judged": round(time.monotonic() - start, 1),
+            "message": judgement.message[:200], "judged": round(processor_time(engine) - start, 1),
         }  # fmt: skip
         record["right"] = judgement.is_finding and _is_right(kind, edit, program, judgement, path)
         return record | _reduced(comparison, engine)
@@ -268,19 +284,23 @@ def _digests(path: Path, module: hk.HloModule) -> list[list[str]]:
     return json.loads(done.stdout)
 
 
-def _reduced(comparison: Comparison, engine: Engine) -> dict[str, Any]:
+def _reduced(comparison: Comparison, engine: WorkerEngine) -> dict[str, Any]:
     """How far the program goes down while it shows the finding."""
     (judgement,) = comparison.judgements
     engine.seconds = 5.0
-    start = time.monotonic()
+
+    def clock() -> float:
+        return processor_time(engine)
+
+    start = clock()
     try:
-        found = least(comparison, judgement, engine, _LIMIT)
+        found = least(comparison, judgement, engine, _LIMIT, clock)
     except HlokitError as error:
         return {"size": 0, "seconds": 0.0, "reduced": str(error)}
     size = sum(len(c) for c in found.module.all_computations)
     return {
         "from": sum(len(c) for c in comparison.module.all_computations), "size": size, "tries": found.tries,
-        "seconds": round(time.monotonic() - start, 1), "reduced": found.module.to_text("short_parsable")[:2000],
+        "seconds": round(clock() - start, 1), "reduced": found.module.to_text("short_parsable")[:2000],
     }  # fmt: skip
 
 
@@ -296,8 +316,11 @@ def drawn(kind: str, programs: Sequence[Program]) -> list[Edit]:
         edit for edit in edits(SOURCE, FOLDERS[kind])
         if any(0 < some[edit.mutant.file, line] < len(programs) for line in range(edit.first, edit.last + 1))
     ]  # fmt: skip
-    random.Random(f"{FAULT_SEED} {kind}").shuffle(found)
-    return found
+    return sorted(found, key=lambda edit: sha256(f"{FAULT_SEED} {kind} {edit.name}".encode()).digest())
+
+
+def _is_small(record: dict[str, Any]) -> bool:
+    return 0 < record["size"] <= _SMALL and record["seconds"] <= _LIMIT
 
 
 def table(records: Sequence[dict[str, Any]]) -> str:
@@ -308,7 +331,7 @@ def table(records: Sequence[dict[str, Any]]) -> str:
         shown = [r for r in own if r["shown"]]
         named = sum(r["right"] for r in shown)
         found = sum(r["verdict"] in ("wrong", "undecided", "failed") for r in shown)
-        small = sum(0 < r["size"] <= _SMALL and r["seconds"] <= _LIMIT for r in shown)
+        small = sum(map(_is_small, shown))
         times = sorted(r.get("seconds", 0.0) for r in shown) or [0.0]
         middle, most = times[len(times) // 2], times[-1]
         lines.append(f"{kind:10} {len(own):6} {len(shown):6} {found:6} {named:6} {small:6}  {middle:.0f}, {most:.0f}")
@@ -320,13 +343,17 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="the folder that keeps what is found")
     parser.add_argument("--count", type=int, default=200, help="faults in all, a third of each kind")
     parser.add_argument("--kind", choices=FOLDERS, help="only these")
+    parser.add_argument("--again", action="store_true", help="judge those again that were not named or not reduced")
     parser.add_argument("--table", action="store_true", help="only print what was found")
     given = parser.parse_args(words)
     given.out.mkdir(parents=True, exist_ok=True)
     log = given.out / "faults.jsonl"
     records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
-    if not given.table:
-        _run(given.out, log, records, given.count, [given.kind] if given.kind else list(FOLDERS))
+    kinds = [given.kind] if given.kind else list(FOLDERS)
+    if given.again:
+        records = _again(given.out, log, records, kinds)
+    elif not given.table:
+        _run(given.out, log, records, given.count, kinds)
     print(table(records))
     return 0
 
@@ -337,25 +364,43 @@ def _run(out: Path, log: Path, records: list[dict[str, Any]], count: int, kinds:
     queues = {kind: drawn(kind, programs) for kind in kinds}
     print(f"{len(programs)} programs; edits: " + ", ".join(f"{len(q)} {k}" for k, q in queues.items()), flush=True)
     wanted = {kind: round(COUNTS[kind] * count / 200) for kind in kinds}
-    done = {(r["kind"], r["where"]) for r in records}
-    next_of: dict[str, Callable[[], Edit | None]] = {}
-    for kind, queue in queues.items():
-        left = iter([edit for edit in queue if (kind, edit.where) not in done])
-        next_of[kind] = lambda left=left: next(left, None)
+    done = {(r["kind"], r["name"]) for r in records}
+    left = {kind: iter([e for e in queue if (kind, e.name) not in done]) for kind, queue in queues.items()}
     while kinds:
         kinds = [k for k in kinds if sum(r["kind"] == k and r["shown"] for r in records) < wanted[k]]
         for kind in list(kinds):
-            edit = next_of[kind]()
+            edit = next(left[kind], None)
             if edit is None:
                 kinds.remove(kind)
                 wanted[kind] = 0
                 continue
-            record = judged(kind, edit, programs, out)
-            records.append(record)
+            records.append(_told(judged(kind, edit, programs, out), edit))
             with log.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
-            told = {k: v for k, v in record.items() if k not in ("reduced", "instruction", "message")}
-            print(told if record["shown"] else f"{kind}: no program shows {edit.where}", flush=True)
+                file.write(json.dumps(records[-1]) + "\n")
+
+
+def _again(out: Path, log: Path, records: Sequence[dict[str, Any]], kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """The records, with new ones for the faults that show and are not named or not reduced."""
+    warnings.simplefilter("ignore")
+    programs = pool()
+    of_name = {kind: {edit.name: edit for edit in edits(SOURCE, FOLDERS[kind])} for kind in kinds}
+    found = list(records)
+    for place, record in enumerate(records):
+        if record["kind"] not in kinds or not record["shown"] or (record["right"] and _is_small(record)):
+            continue
+        edit = of_name[record["kind"]].get(record["name"])
+        if edit is None:
+            print(f"{record['kind']}: gone: {record['where']}", flush=True)
+            continue
+        found[place] = _told(judged(record["kind"], edit, programs, out), edit)
+        log.write_text("".join(json.dumps(r) + "\n" for r in found), encoding="utf-8")
+    return found
+
+
+def _told(record: dict[str, Any], edit: Edit) -> dict[str, Any]:
+    told = {k: v for k, v in record.items() if k not in ("reduced", "instruction", "message")}
+    print(told if record["shown"] else f"{record['kind']}: no program shows {edit.where}", flush=True)
+    return record
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hlokit.devices.evaluate import evaluate
@@ -77,8 +77,14 @@ class Shows:
             return False
 
 
-def least(comparison: Comparison, judgement: Judgement, engine: Engine, time_limit: float | None = None) -> Reduction:
-    """The least program found that shows a finding of a comparison on the engine.
+def least(
+    comparison: Comparison,
+    judgement: Judgement,
+    engine: Engine,
+    time_limit: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Reduction:
+    """The least program found that shows a finding of a comparison on the engine, in so many seconds of the clock's.
 
     Begins with the kernel or the instruction that the judgement names, if it shows the fault by itself.
 
@@ -88,18 +94,20 @@ def least(comparison: Comparison, judgement: Judgement, engine: Engine, time_lim
     if judgement.outcome.status != "timeout":  # what a reduction tries may never end
         engine.seconds = min(limit, max(_LEAST_LIMIT, 10 * judgement.outcome.seconds))
     try:
-        return _least(comparison, judgement, Shows(judgement, engine), time_limit)
+        return _least(comparison, judgement, Shows(judgement, engine), time_limit, clock)
     finally:
         engine.seconds = limit
 
 
-def _least(comparison: Comparison, judgement: Judgement, shows: Shows, time_limit: float | None) -> Reduction:
+def _least(
+    comparison: Comparison, judgement: Judgement, shows: Shows, time_limit: float | None, clock: Callable[[], float]
+) -> Reduction:
     for case in _parts(comparison, judgement):
         if shows(case.module, *(case.arguments or ())):
-            return reduce_module(case.module, shows, case.arguments, time_limit)
+            return reduce_module(case.module, shows, case.arguments, time_limit, clock=clock)
     if not shows(comparison.module, *comparison.arguments):
         shows.engine.restart()  # what earlier programs left in memory may hide a fault
-    return reduce_module(comparison.module, shows, comparison.arguments, time_limit)
+    return reduce_module(comparison.module, shows, comparison.arguments, time_limit, clock=clock)
 
 
 def _parts(comparison: Comparison, judgement: Judgement) -> Iterator[Case]:

@@ -58,14 +58,15 @@ def reduce_module(
     arguments: Sequence[Any] | None = None,
     time_limit: float | None = None,
     on_step: Callable[[Step, HloModule, list[Any] | None], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Reduction:
-    """A smaller program that shows the same fault: see `hk.reduce_module`."""
+    """A smaller program that shows the same fault, within seconds of the clock's: see `hk.reduce_module`."""
     given = None if arguments is None else list(arguments)
     start = Case(module.clone(), given, {} if given is None else _values(module, given))
     start.module.settle()
     if time_limit is not None and time_limit <= 0:
         raise ArgumentError(f"time_limit: found {time_limit}, expected seconds above 0")
-    search = _Search(start, is_bad, time_limit, on_step)
+    search = _Search(start, is_bad, time_limit, on_step, clock)
     if not search.shows(start):
         raise ArgumentError(f"is_bad is False of {module.name} itself: there is no fault to keep")
     search.run()
@@ -94,11 +95,17 @@ class _TimeIsUp(Exception):
 
 class _Search:
     def __init__(
-        self, start: Case, is_bad: Check, time_limit: float | None, on_step: Callable[..., None] | None
+        self,
+        start: Case,
+        is_bad: Check,
+        time_limit: float | None,
+        on_step: Callable[..., None] | None,
+        clock: Callable[[], float],
     ) -> None:
         self.best = start
         self.is_bad = is_bad
-        self.end = None if time_limit is None else time.monotonic() + time_limit
+        self.clock = clock
+        self.end = None if time_limit is None else clock() + time_limit
         self.on_step = on_step
         self.steps: list[Step] = []
         self.tries = 0
@@ -118,7 +125,7 @@ class _Search:
 
     def shows(self, case: Case) -> bool:
         """Whether the fault shows. The check gets a copy, which it may change."""
-        if self.end is not None and time.monotonic() > self.end:
+        if self.end is not None and self.clock() > self.end:
             raise _TimeIsUp
         self.tries += 1
         return bool(self.is_bad(case.module.clone(), *(case.arguments or ())))
