@@ -38,7 +38,7 @@ Model = tuple[Callable[..., Any], tuple[Any, ...], Any, Any]
 """A function, its arguments, the shardings of arguments and of results."""
 
 
-# -- the models, made in a process with 8 devices
+# -- the models, made in a process with as many devices
 
 
 def _mesh(**axes: int) -> Any:
@@ -89,39 +89,39 @@ def _transformer(parameters: str, mesh: Any, batch: str | None, sequence: str | 
     return step, (weights, tokens), (placed, _placed(mesh, batch, None)), (placed, vector)
 
 
-def transformer_dp() -> Model:
+def transformer_dp(devices: int = DEVICES) -> Model:
     """Data parallel: examples divided, weights on every device."""
-    return _transformer("replicated", _mesh(data=8), "data")
+    return _transformer("replicated", _mesh(data=devices), "data")
 
 
-def transformer_fsdp() -> Model:
+def transformer_fsdp(devices: int = DEVICES) -> Model:
     """Fully sharded data parallel: examples and weights divided along the same axis."""
-    return _transformer("fsdp", _mesh(data=8), "data")
+    return _transformer("fsdp", _mesh(data=devices), "data")
 
 
-def transformer_tp() -> Model:
+def transformer_tp(devices: int = DEVICES) -> Model:
     """Tensor parallel: heads and hidden features divided."""
-    return _transformer("tp", _mesh(model=8), None)
+    return _transformer("tp", _mesh(model=devices), None)
 
 
-def transformer_sp() -> Model:
+def transformer_sp(devices: int = DEVICES) -> Model:
     """Tensor parallel, with activations between blocks divided along the sequence."""
-    return _transformer("tp", _mesh(model=8), None, "model")
+    return _transformer("tp", _mesh(model=devices), None, "model")
 
 
-def transformer_tp_fsdp() -> Model:
-    """2 by 4 devices: examples and weights along one axis, features along the other."""
-    return _transformer("tp fsdp", _mesh(data=2, model=4), "data")
+def transformer_tp_fsdp(devices: int = DEVICES) -> Model:
+    """2 by 4 devices: examples and weights along one axis, features along the other (features first on fewer)."""
+    return _transformer("tp fsdp", _mesh(data=-(-devices // 4), model=min(devices, 4)), "data")
 
 
-def moe() -> Model:
-    """A mixture of 8 experts, one on each device, of tokens that are divided too."""
+def moe(devices: int = DEVICES) -> Model:
+    """A mixture of 8 experts, divided over the devices as the tokens are."""
     import jax
     import jax.numpy as jnp
 
     from bench.workloads.loop import Draw
 
-    mesh, draw, width, hidden = _mesh(expert=8), Draw(1), 32, 64
+    mesh, draw, width, hidden = _mesh(expert=devices), Draw(1), 32, 64
     weights = {
         "gate": draw.normal(width, 8), "up": draw.normal(8, width, hidden), "down": draw.normal(8, hidden, width)
     }  # fmt: skip
@@ -152,14 +152,14 @@ def moe() -> Model:
     return step, (weights, x), (placed, by_expert), (placed, _placed(mesh))
 
 
-def resnet_dp() -> Model:
+def resnet_dp(devices: int = DEVICES) -> Model:
     """A residual network's training step with batch normalisation over all examples, data parallel."""
     import jax
 
     from bench.workloads.loop import Draw, cross_entropy
     from bench.workloads.training import residual_logits, residual_network
 
-    mesh, draw = _mesh(data=8), Draw(2)
+    mesh, draw = _mesh(data=devices), Draw(2)
     weights = residual_network(draw, (1, 1), bottleneck=False, classes=10)
     whole, images = _placed(mesh), _placed(mesh, "data", None, None, None)
 
@@ -171,14 +171,14 @@ def resnet_dp() -> Model:
     return step, arguments, (whole, images, _placed(mesh, "data")), whole
 
 
-def spatial() -> Model:
+def spatial(devices: int = DEVICES) -> Model:
     """Convolutions of an image that is divided by rows, then 10 steps of a stencil."""
     import jax
     import jax.numpy as jnp
 
     from bench.workloads.loop import Draw, convolved
 
-    mesh, draw = _mesh(rows=8), Draw(3)
+    mesh, draw = _mesh(rows=devices), Draw(3)
     kernels = [draw.normal(3, 3, 3, 8), draw.normal(5, 5, 8, 8), draw.normal(3, 3, 8, 1)]
     placed = _placed(mesh, None, "rows", None, None)
 
@@ -197,14 +197,14 @@ def spatial() -> Model:
     return run, (kernels, draw.normal(2, 64, 48, 3, scale=1.0)), (_placed(mesh), placed), placed
 
 
-def fft() -> Model:
+def fft(devices: int = DEVICES) -> Model:
     """A Fourier transform in two dimensions of rows that are divided, a filter, and the way back."""
     import jax
     import jax.numpy as jnp
 
     from bench.workloads.loop import Draw
 
-    mesh, draw = _mesh(rows=8), Draw(4)
+    mesh, draw = _mesh(rows=devices), Draw(4)
     rows, columns = _placed(mesh, "rows", None), _placed(mesh, None, "rows")
 
     def run(x: Any, mask: Any) -> Any:
@@ -216,14 +216,14 @@ def fft() -> Model:
     return run, (x, mask), (rows, columns), rows
 
 
-def gnn() -> Model:
+def gnn(devices: int = DEVICES) -> Model:
     """A training step of message passing: edges divided, nodes on every device."""
     import jax
     import jax.numpy as jnp
 
     from bench.workloads.loop import Draw, cross_entropy
 
-    mesh, draw, nodes, edges, width = _mesh(edges=8), Draw(5), 100, 800, 16
+    mesh, draw, nodes, edges, width = _mesh(edges=devices), Draw(5), 100, 800, 16
     weights = {"in": draw.normal(8, width), "message": draw.normal(2 * width, width), "head": draw.normal(width, 4)}
     whole, divided = _placed(mesh), _placed(mesh, "edges")
 

@@ -1,10 +1,15 @@
-"""The hot path: Execute for one device, from JAX's buffers to the program's machine code and back, as machine code.
+"""The hot path: Execute, from JAX's buffers to the program's machine code and back, as machine code.
 
-Python fills a PROGRAM for each loaded executable. What machine code cannot do alone (steps of the reference, several
-devices, an error's text) it hands to the Python function behind LoadedExecutable_Execute.
+A program on several devices runs here if it runs once for all of them: whole values are made of the devices' parts, and
+results are cut; what all devices have alike is shared. Python fills a PROGRAM for each loaded executable. What machine
+code cannot do alone (steps of the reference, programs in parts, an error's text) it hands to the Python function behind
+LoadedExecutable_Execute.
 """
 
 from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 
 from hlokit.cpu.llvm import (
     I8,
@@ -52,7 +57,8 @@ PROGRAM = Record(
         "arena_slot": I64,
         "arena": POINTER,
         "arena_size": I64,
-        "device": POINTER,
+        "devices": I64,
+        "places": POINTER,
         "donates": I64,
         "replicas": I64,
         "partitions": I64,
@@ -65,12 +71,28 @@ entry        the program's native entry, or null: Python runs it
 fixed        pointers after the results' in the entry's table: their number and where they are; `arena_slot`: which of
              them is the temporaries' address
 arena        memory of `arena_size` bytes for temporaries, null while a call has it
+places       the devices that run it
 donates      whether any argument is donated
 """
-ARGUMENT = Record("Argument", {"nbytes": I64, "type": I64, "flags": I64})
+_VALUE = {"nbytes": I64, "type": I64, "whole": I64, "parts": I64, "pieces": POINTER, "part_of": POINTER}
+ARGUMENT = Record("Argument", {**_VALUE, "flags": I64})
+"""nbytes   of what a device has; `whole`: of the value
+parts    different ones; 1: every device has the whole value
+pieces   a PIECE for each part; `part_of`: the number of each device's part
+"""
 DONATED, OVERWRITTEN = 1, 2
-RESULT = Record("Result", {"nbytes": I64, "type": I64, "rank": I64, "dims": POINTER, "alias": I64, "memory": POINTER})
-"""`alias`: the argument over which the entry writes it, or -1."""
+RESULT = Record("Result", {**_VALUE, "rank": I64, "dims": POINTER, "alias": I64, "memories": POINTER})
+"""alias     the argument over which the entry writes it, or -1
+dims      of what a device has; `memories`: where each device has it
+"""
+LEVELS = 3
+PIECE = Record(
+    "Piece",
+    {"device": I64, "offset": I64, "inner": I64}
+    | {f"{name}{level}": I64 for level in range(LEVELS) for name in ("count", "stride")},
+)
+"""Where a part of a value lies in it: blocks of `inner` bytes from `offset` on, on each level so many, so far apart.
+`device`: the first one that has it."""
 _GIVEN, _KEPT, _TAKEN = 0, 1, 2
 """States of an argument in one call: it may be donated, it must not be, its buffer's reference has been taken."""
 
@@ -78,12 +100,13 @@ _DEAD = Global("dead", POINTER)
 _FAILED = Global("failed", POINTER, exported=True)
 """The Python function that says why machine code has stopped midway."""
 _DROP_PROGRAM = Prototype("drop_program", None, {"program": POINTER})
+_MOVE_PIECE = Prototype("move_piece", None, {"piece": POINTER, "value": POINTER, "part": POINTER, "cuts": I64})
 
 
 def write(module: Module) -> None:
     """Adds the functions and their data."""
     for function in (
-        _drop_program(), _take_dead(), _drop("Executable_Destroy"), _drop("LoadedExecutable_Destroy"),
+        _move_piece(), _drop_program(), _take_dead(), _drop("Executable_Destroy"), _drop("LoadedExecutable_Destroy"),
         _get_executable(), _is_deleted(), _delete(),
         _number("Executable_NumOutputs", "num_outputs", "results"),
         _number("Executable_NumReplicas", "num_replicas", "replicas"),
@@ -156,11 +179,32 @@ def _number(name: str, field: str, own: str) -> Function:
     return f
 
 
+def _move_piece() -> Function:
+    """Copies a part into its value, or with `cuts` the other way."""
+    f = Function.of(_MOVE_PIECE)
+    piece, value, part = f.pointer("piece", PIECE), f.pointer("value"), f.pointer("part")
+    cuts, inner = f.argument("cuts").ne(0), piece["inner"].load()
+    value = value + piece["offset"].load()
+    levels = [(piece[f"count{level}"].load(), piece[f"stride{level}"].load()) for level in range(LEVELS)]
+    sizes = [inner]  # of a level's block in the part, the last one first
+    for count, _ in levels[:0:-1]:
+        sizes.append(sizes[-1] * count)
+    with ExitStack() as loops:
+        for (count, stride), size in zip(levels, reversed(sizes), strict=True):
+            loop = loops.enter_context(f.loop(0, count))
+            value, part = value + loop.index * stride, part + loop.index * size
+        f.memcpy(cuts.select(part, value), cuts.select(value, part), inner)
+    f.returns()
+    return f
+
+
 class _Execute:
     """LoadedExecutable_Execute in the writing.
 
-    held, made   storages of the arguments and of the results: references that this call holds
-    kept         a byte for each argument: _GIVEN, _KEPT or _TAKEN
+    held         storages of the arguments of all devices, device by device: references that this call holds
+    values, made storages of whole arguments and results
+    cut          storages of the results' parts, as many places for each result as there are devices
+    kept         a byte for each of `held`: _GIVEN, _KEPT or _TAKEN
     python       the block that leaves the call to Python; short: where there is no memory
     """
 
@@ -171,20 +215,25 @@ class _Execute:
         self.program = self.args["executable"].load_pointer(PROGRAM)
         self.arguments, self.results = self.program["arguments"].load(), self.program["results"].load()
         self.fixed = self.program["fixed"].load()
-        arrays = self.arguments + self.results
+        self.devices = self.program["devices"].load()
+        arrays, buffers = self.arguments + self.results, self.devices * self.arguments
         self.table = f.local(POINTER, arrays + self.fixed, 64)
-        self.held, self.made = f.local(POINTER, self.arguments, 64), f.local(POINTER, self.results, 64)
-        self.kept = f.local(I8, self.arguments, 8)
+        self.held, self.kept = f.local(POINTER, buffers, 64), f.local(I8, buffers, 8)
+        self.values, self.made = f.local(POINTER, self.arguments, 64), f.local(POINTER, self.results, 64)
+        self.cut = f.local(POINTER, self.devices * self.results, 64)
         self.simple()
         self.lists()
         self.take_arguments()
+        self.put_together()
         self.own()
         self.make_results()
         status = self.run(arrays)
         self.deliver(status)
         f.start(self.short)
-        self.release(self.held, self.arguments)
+        self.release(self.held, buffers)
+        self.release(self.values, self.arguments)
         self.release(self.made, self.results)
+        self.release(self.cut, self.devices * self.results)
         f.returns(no_memory(f))
         f.start(self.python)
         into_python(f, self.args, f.name)
@@ -197,45 +246,54 @@ class _Execute:
         self.function.go_on_if(
             self.program["entry"].load_pointer().ne(None)
             & self.program["deleted"].load().eq(0)
-            & self.args["num_devices"].load().eq(1)
+            & self.args["num_devices"].load().eq(self.devices)
             & self.args["num_args"].load().eq(self.arguments),
             self.python,
         )
 
     def lists(self) -> None:
-        """The rows, the list of buffers, and which arguments are not to be donated in this call."""
+        """The rows, and which arguments are not to be donated in this call."""
         f = self.function
         self.argument_rows = self.program["argument_rows"].load_pointer(ARGUMENT)
         self.result_rows = self.program["result_rows"].load_pointer(RESULT)
-        are_any = IfElse(f, self.arguments.ne(0))
-        given = self.args["argument_lists"].load_pointer(POINTER).load_pointer(POINTER)
-        are_any.otherwise(given)
-        (self.buffers,) = are_any.end(f.null())
         self.donates = self.program["donates"].load().ne(0)
-        f.memset(self.held, 0, self.arguments << 3)
+        for storages, count in ((self.held, self.devices * self.arguments), (self.values, self.arguments)):
+            f.memset(storages, 0, count << 3)
+        f.memset(self.made, 0, self.results << 3)
+        f.memset(self.cut, 0, self.devices * self.results << 3)
         with f.when(self.donates):
-            f.memset(self.kept, _GIVEN, self.arguments)
+            f.memset(self.kept, _GIVEN, self.devices * self.arguments)
             options = self.args["options"].load_pointer(layouts.record("ExecuteOptions"))
             indices = options["non_donatable_input_indices"].load_pointer(I64)
             with f.loop(0, options["num_non_donatable_input_indices"].load()) as loop:
                 index = indices[loop.index].load()
-                with f.when(index.compare("ult", self.arguments)):
-                    self.kept[index].store(_KEPT)
+                with f.when(index.compare("ult", self.arguments)), f.loop(0, self.devices) as device:
+                    self.kept[device.index * self.arguments + index].store(_KEPT)
+
+    @contextmanager
+    def each_argument(self) -> Generator[tuple[Value, Value, Pointer]]:
+        """A loop over all devices' arguments: (place in `held` and `kept`, the argument's number, its buffer)."""
+        f = self.function
+        with f.loop(0, self.devices) as device:
+            first = device.index * self.arguments
+            lists = self.args["argument_lists"].load_pointer(POINTER)
+            with f.loop(0, self.arguments) as loop:
+                buffer = lists[device.index].load_pointer(POINTER)[loop.index].load_pointer(BUFFER)
+                yield first + loop.index, loop.index, buffer
 
     def take_arguments(self) -> None:
         """References to the arguments' storages; those donated are taken, first, so that to give one twice is seen."""
         f = self.function
         back, taken = f.new_block("back"), f.new_block("taken")
-        with f.when(self.donates), f.loop(0, self.arguments) as loop:
-            kept, held = self.kept[loop.index], self.held[loop.index]
-            with f.when(self.flag(loop.index, DONATED) & kept.load().eq(_GIVEN)):
-                storage = f.call(TAKE, self.buffers[loop.index].load_pointer())
+        with f.when(self.donates), self.each_argument() as (place, number, buffer):
+            kept, held = self.kept[place], self.held[place]
+            with f.when(self.flag(number, DONATED) & kept.load().eq(_GIVEN)):
+                storage = f.call(TAKE, buffer)
                 held.store(storage)
                 kept.store(_TAKEN)
                 self.function.go_on_if(storage.ne(None), back)
-        with f.loop(0, self.arguments) as loop:
-            buffer, row = self.buffers[loop.index].load_pointer(BUFFER), self.argument_rows[loop.index]
-            held = self.held[loop.index]
+        with self.each_argument() as (place, number, buffer):
+            held, row = self.held[place], self.argument_rows[number]
             with f.when(held.load_pointer().is_null()):
                 held.store(f.call(ACQUIRE, buffer))
             self.function.go_on_if(
@@ -253,33 +311,53 @@ class _Execute:
     def give_back(self) -> None:
         """Undoes it: what was donated is its buffer's again."""
         f = self.function
-        with f.loop(0, self.arguments) as loop:
-            storage = self.held[loop.index].load_pointer()
+        with self.each_argument() as (place, _, buffer):
+            storage = self.held[place].load_pointer()
             with f.when(storage.ne(None)):
-                is_taken = IfElse(f, self.donates & self.kept[loop.index].load().eq(_TAKEN))
-                self.buffers[loop.index].load_pointer(BUFFER)["storage"].store(storage)
+                is_taken = IfElse(f, self.donates & self.kept[place].load().eq(_TAKEN))
+                buffer["storage"].store(storage)
                 is_taken.otherwise()
                 f.call(RELEASE, storage)
                 is_taken.end()
+
+    def put_together(self) -> None:
+        """`values`: what every device has is the first device's; parts are put together in fresh memory."""
+        f = self.function
+        with f.loop(0, self.arguments) as loop:
+            row, value = self.argument_rows[loop.index], self.values[loop.index]
+            parts = row["parts"].load()
+            is_whole = IfElse(f, parts.eq(1))
+            value.store(self.held[loop.index].load_pointer())
+            self.held[loop.index].store(None)
+            is_whole.otherwise()
+            made = self.memory(row["whole"].load())
+            value.store(made)
+            with f.loop(0, parts) as each:
+                piece = row["pieces"].load_pointer(PIECE)[each.index]
+                part = self.held[piece["device"].load() * self.arguments + loop.index].load_pointer(STORAGE)
+                f.call(_MOVE_PIECE, piece, made["data"].load_pointer(), part["data"].load_pointer(), 0)
+            is_whole.end()
+        self.release(self.held, self.devices * self.arguments)
+        f.memset(self.held, 0, self.devices * self.arguments << 3)
 
     def own(self) -> None:
         """Copies what the entry overwrites, unless nobody else holds it and its memory is ours."""
         f = self.function
         with f.when(self.donates), f.loop(0, self.arguments) as loop, f.when(self.flag(loop.index, OVERWRITTEN)):
-            held = self.held[loop.index]
-            storage = held.load_pointer(STORAGE)
+            value, row = self.values[loop.index], self.argument_rows[loop.index]
+            storage = value.load_pointer(STORAGE)
             is_own = (
-                self.kept[loop.index].load().eq(_TAKEN)
+                (self.kept[loop.index].load().eq(_TAKEN) | row["parts"].load().ne(1))
                 & storage["refs"].load(ordering="acquire").eq(1)
                 & storage["event"].load_pointer().is_null()
                 & storage["callback"].load_pointer().is_null()
             )
             with f.when(~is_own):
-                size = self.argument_rows[loop.index]["nbytes"].load()
+                size = row["whole"].load()
                 copy = self.memory(size)
                 f.memcpy(copy["data"].load_pointer(), storage["data"].load_pointer(), size)
                 f.call(RELEASE, storage)
-                held.store(copy)
+                value.store(copy)
 
     def memory(self, size: Value) -> Pointer:
         """A fresh storage; where there is none, on with `short`."""
@@ -289,23 +367,25 @@ class _Execute:
 
     def make_results(self) -> None:
         f = self.function
-        f.memset(self.made, 0, self.results << 3)
         with f.loop(0, self.results) as loop:
             row, made = self.result_rows[loop.index], self.made[loop.index]
             alias = row["alias"].load()
             is_alias = IfElse(f, alias >= 0)
-            storage = self.held[alias].load_pointer(STORAGE)
+            storage = self.values[alias].load_pointer(STORAGE)
             storage["refs"].atomicrmw("add", 1)
             made.store(storage)
             is_alias.otherwise()
-            made.store(self.memory(row["nbytes"].load()))
+            made.store(self.memory(row["whole"].load()))
             is_alias.end()
+            parts = row["parts"].load()
+            with f.when(parts.ne(1)), f.loop(0, parts) as each:
+                self.cut[loop.index * self.devices + each.index].store(self.memory(row["nbytes"].load()))
 
     def run(self, arrays: Value) -> Value:
         """Fills the table and calls the entry: its status."""
         f = self.function
         with f.loop(0, self.arguments) as loop:
-            storage = self.held[loop.index].load_pointer(STORAGE)
+            storage = self.values[loop.index].load_pointer(STORAGE)
             self.table[loop.index].store(storage["data"].load_pointer())
         with f.loop(0, self.results) as loop:
             storage = self.made[loop.index].load_pointer(STORAGE)
@@ -343,23 +423,42 @@ class _Execute:
     def deliver(self, status: Value) -> None:
         """The results as buffers, or the error."""
         f = self.function
-        self.release(self.held, self.arguments)
+        self.release(self.values, self.arguments)
         with f.when(status.ne(0)):
             self.release(self.made, self.results)
+            self.release(self.cut, self.devices * self.results)
             f.returns(f.call(PYTHON, f.address(_FAILED).load_pointer(), self.program, True))
-        home = self.program["device"].load_pointer(DEVICE)
-        device = self.args["execute_device"].load_pointer(DEVICE)
-        device = device.ne(None).select(device, home)
-        is_moved = device.ne(home)
-        with f.when(self.results.ne(0)):
-            given = self.args["output_lists"].load_pointer(POINTER).load_pointer(POINTER)
-            with f.loop(0, self.results) as loop:
-                row = self.result_rows[loop.index]
-                memory = is_moved.select(device["memory"], row["memory"]).load_pointer()
-                shape = row["type"].to(I32).load(), row["rank"].load(), row["dims"].load_pointer(), row["nbytes"].load()
-                storage = self.made[loop.index].load_pointer()
-                given[loop.index].store(f.call(MAKE_BUFFER, storage, device, memory, *shape))
+        lists, places = self.args["output_lists"].load_pointer(POINTER), self.program["places"].load_pointer(POINTER)
+        with f.loop(0, self.results) as loop:
+            row, cut = self.result_rows[loop.index], self.cut[loop.index * self.devices]
+            self.cut_up(row, self.made[loop.index].load_pointer(STORAGE), cut)
+            shape = row["type"].to(I32).load(), row["rank"].load(), row["dims"].load_pointer(), row["nbytes"].load()
+            with f.loop(0, self.devices) as device:
+                home = places[device.index].load_pointer(DEVICE)
+                given = self.args["execute_device"].load_pointer(DEVICE)
+                given = given.ne(None).select(given, home)
+                own = row["memories"].load_pointer(POINTER)[device.index]
+                memory = given.ne(home).select(given["memory"], own).load_pointer()
+                number = row["part_of"].load_pointer(I64)[device.index].load()
+                storage = cut[number].load_pointer(STORAGE)
+                storage["refs"].atomicrmw("add", 1)
+                buffer = f.call(MAKE_BUFFER, storage, given, memory, *shape)
+                lists[device.index].load_pointer(POINTER)[loop.index].store(buffer)
+            self.release(cut, row["parts"].load())
         events = self.args["device_complete_events"].load_pointer(POINTER)
-        with f.when(events.ne(None)):
-            events.store(f.address(READY))
+        with f.when(events.ne(None)), f.loop(0, self.devices) as device:
+            events[device.index].store(f.address(READY))
         f.returns()
+
+    def cut_up(self, row: Pointer, made: Pointer, cut: Pointer) -> None:
+        """Fills the parts of a result, in place of which they then are."""
+        f = self.function
+        parts = row["parts"].load()
+        is_whole = IfElse(f, parts.eq(1))
+        cut.store(made)
+        is_whole.otherwise()
+        with f.loop(0, parts) as each:
+            piece, part = row["pieces"].load_pointer(PIECE)[each.index], cut[each.index].load_pointer(STORAGE)
+            f.call(_MOVE_PIECE, piece, made["data"].load_pointer(), part["data"].load_pointer(), 1)
+        f.call(RELEASE, made)
+        is_whole.end()

@@ -11,12 +11,13 @@ import numpy as np
 from hlokit.errors import ArgumentError, EvaluationError, HlokitError
 from hlokit.interop.pjrt.arrays import buffer_shape, buffer_type, nbytes, new_buffer, new_storage, storage_view
 from hlokit.interop.pjrt.client import Device
-from hlokit.interop.pjrt.execute import ARGUMENT, DONATED, OVERWRITTEN, PROGRAM, RESULT
+from hlokit.interop.pjrt.execute import ARGUMENT, DONATED, LEVELS, OVERWRITTEN, PROGRAM, RESULT
 from hlokit.interop.pjrt.kept import compiled
 from hlokit.interop.pjrt.memory import Kept, immortal, read_word
 from hlokit.interop.pjrt.native import native
 from hlokit.interop.pjrt.programs import Program
 from hlokit.interop.pjrt.running import (
+    Part,
     Runner,
     backend,
     interpreted,
@@ -28,8 +29,48 @@ from hlokit.interop.pjrt.running import (
 from hlokit.interpreter.arguments import wrong_count
 from hlokit.runtime.arena import Buffer
 from hlokit.runtime.dump import flags
+from hlokit.types.shape import Shape
 
 _Array = np.ndarray[Any, Any]
+
+
+_NOWHERE = (0,) * 6
+_MOST = 1 << 15
+"""Values, times devices, of a program that machine code runs: each has words on the stack."""
+
+
+def _value_row(kept: Kept, shape: Shape, parts: Sequence[Part]) -> tuple[int, ...] | None:
+    """The fields of an ARGUMENT or a RESULT that say how a value is divided, by each device's part; None for a division
+    that machine code does not make."""
+    numbers: dict[str, int] = {}
+    part_of = [numbers.setdefault(str(part), len(numbers)) for part in parts]  # slices have no hash before Python 3.12
+    pieces = [_piece(shape, parts[device], device) for device in map(part_of.index, numbers.values())]
+    if None in pieces:
+        return None
+    data = b"".join(struct.pack(f"{len(piece)}q", *piece) for piece in pieces if piece is not None)
+    sizes = np.empty(shape.dimensions, np.void)[parts[0]].shape
+    held = int(np.prod(sizes, dtype=np.int64)) * shape.dtype.numpy.itemsize
+    return held, buffer_type(shape), nbytes(shape), len(pieces), kept.text(data)[0], kept.words(part_of)
+
+
+def _piece(shape: Shape, part: Part, device: int) -> list[int] | None:
+    """The fields of a PIECE: the blocks that a part is of, which lie in as many levels as dimensions are divided."""
+    sizes = shape.dimensions
+    strides = [shape.dtype.numpy.itemsize * int(np.prod(sizes[n + 1 :], dtype=np.int64)) for n in range(len(sizes))]
+    ranges = [each.indices(size) for each, size in zip(part, sizes)]
+    counts = [max(0, stop - start) for start, stop, _ in ranges]
+    offset = sum(start * stride for (start, _, _), stride in zip(ranges, strides))
+    inner, levels, end = nbytes(shape), list[tuple[int, int]](), 0
+    for number, (count, size) in enumerate(zip(counts, sizes)):
+        if count == size:
+            continue
+        before = int(np.prod(counts[end:number], dtype=np.int64))
+        levels.append((before, size * strides[number]))
+        inner, end = count * strides[number], number
+    if len(levels) > LEVELS:
+        return None
+    padded = [*levels, *[(1, 0)] * (LEVELS - len(levels))]
+    return [device, offset, inner, *(number for level in padded for number in level)]
 
 
 class Loaded:
@@ -44,26 +85,32 @@ class Loaded:
 
     def _record(self) -> int:
         """Fills the PROGRAM, with an entry if machine code alone can run it."""
-        program, executable = self.program, self.run.executable
-        caller = executable.native if executable is not None and program.options.count == 1 else None
+        program, cuts = self.program, self.run.cuts()
+        executable = self.run.executable if cuts is not None else None
+        caller = executable.native if executable is not None else None
+        values = [*program.parameters, *program.results]
+        rows = [_value_row(self.kept, shape, cut) for shape, cut in zip(values, cuts or [[()]] * len(values))]
+        if None in rows or len(values) * len(program.devices) > _MOST:
+            caller = None
         overwritten = set(caller.overwritten) if caller is not None else set[int]()
-        rows = bytearray()
-        for number, shape in enumerate(program.parameters):
+        given, made = bytearray(), bytearray()
+        for number, row in enumerate(rows[: len(program.parameters)]):
             flags = DONATED * (number in program.donated) | OVERWRITTEN * (number in overwritten)
-            rows += struct.pack("3q", nbytes(shape), buffer_type(shape), flags)
-        made = bytearray()
-        for number, shape in enumerate(program.results):
+            given += struct.pack("7q", *(row or _NOWHERE), flags)
+        for number, row in enumerate(rows[len(program.parameters) :]):
             alias = caller.aliases.get(number, -1) if caller is not None else -1
-            memory = program.devices[0].memory(program.memory_kinds[number])
-            dims = self.kept.words(shape.dimensions)
-            made += struct.pack("6q", nbytes(shape), buffer_type(shape), shape.rank, dims, alias, memory)
+            memories = self.kept.words([device.memory(program.memory_kinds[number]) for device in program.devices])
+            dimensions = self.run.result_dimensions(number)
+            dims = self.kept.words(dimensions)
+            made += struct.pack("10q", *(row or _NOWHERE), len(dimensions), dims, alias, memories)
         fields = {
             "refs": 1, "arguments": len(program.parameters), "results": len(program.results),
-            "argument_rows": self.kept.text(bytes(rows))[0], "result_rows": self.kept.text(bytes(made))[0],
+            "argument_rows": self.kept.text(bytes(given))[0], "result_rows": self.kept.text(bytes(made))[0],
             "replicas": program.options.replicas, "partitions": program.options.partitions,
-            "device": program.devices[0].address, "donates": int(bool(program.donated or overwritten)),
+            "devices": len(program.devices), "places": self.kept.words([device.address for device in program.devices]),
+            "donates": int(bool(program.donated or overwritten)),
         }  # fmt: skip
-        if len(rows) != ARGUMENT.bytes * len(program.parameters) or len(made) != RESULT.bytes * len(program.results):
+        if len(given) != ARGUMENT.bytes * len(program.parameters) or len(made) != RESULT.bytes * len(program.results):
             raise AssertionError("the records of arguments and results are not of the sizes of ARGUMENT and RESULT")
         if caller is not None:
             self._arena = Buffer(caller.temporaries) if caller.temporaries else None

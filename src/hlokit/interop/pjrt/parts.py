@@ -111,23 +111,25 @@ def divided(program: Program, made: Sequence[Sharding | None], regions: bool) ->
 def pays(program: Program, found: Partitioned, meets: bool) -> bool:
     """Whether the parts take less time than whole values, on the cores of this process.
 
-    Whole values are put together and cut, and computed once by all cores; or, where devices meet, by each device.
-    Parts are computed by all devices, which take turns on the cores, and what is moved is copied.
+    Whole values are computed once by all cores, and what is divided is put together and cut; or, where devices meet,
+    they are computed by each device. Parts are computed by all devices, which take turns on the cores, and what is
+    moved is copied.
     """
     threads = program.options.threads or available_threads()
     count = program.options.partitions
     whole, part = program.module, found.module
     times = count if meets else 1
-    seconds = times * _seconds(whole) / threads + _OF_A_CALL
-    seconds += 2 * sum(map(_nbytes, [*program.parameters, *program.results])) / _MEMORY
-    seconds += times * _moved(whole) if meets else 0.0
+    shapes, places = [*program.parameters, *program.results], [*found.in_shardings, *found.out_shardings]
+    copied = [shape for shape, place in zip(shapes, places) if meets or any(d.axes for d in place.dimensions)]
+    seconds = times * _seconds(whole) / threads + 2 * sum(map(_nbytes, copied)) / _MEMORY
+    seconds += times * _moved(whole) + _OF_A_CALL if meets else 0.0
     return count * (_seconds(part) / min(threads, count) + _moved(part) + _OF_A_DEVICE) < seconds
 
 
 _FLOPS, _MEMORY = 2e10, 1e10
 """Operations, and bytes of memory, a second of a core: about those of small kernels."""
 _OF_A_CALL, _OF_A_DEVICE = 50e-6, 100e-6
-"""Seconds that a call takes besides, and a device of it."""
+"""Seconds that a call through Python takes besides, and a device of it."""
 _OF_A_MEETING = 10e-6
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from hlokit.runtime.executable import Executable
 
 _Array = np.ndarray[Any, Any]
+Part = tuple[slice, ...]
+"""The part of a value that a device has."""
 
 
 class Runner:
@@ -47,6 +49,12 @@ class Runner:
     def shardings(self) -> tuple[Sequence[Sharding | None], Sequence[Sharding | None]]:
         """The parameters', the results'."""
         return [None] * len(self.program.parameters), [None] * len(self.program.results)
+
+    def cuts(self) -> list[list[Part]] | None:
+        """For each parameter and result the part that each device has, if `executable` runs once for all of them."""
+        if self.program.options.count > 1:
+            return None
+        return [[(slice(None),) * shape.rank] for shape in (*self.program.parameters, *self.program.results)]
 
     def _listed(self, result: Any) -> list[Any]:
         """The results; a token is an array without elements."""

@@ -19,7 +19,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.interop.pjrt.parts import REASON, Divided, InParts, divided, mode, pays
 from hlokit.interop.pjrt.programs import Program
 from hlokit.interop.pjrt.propagation import shardings
-from hlokit.interop.pjrt.running import Runner, callable_of
+from hlokit.interop.pjrt.running import Part, Runner, callable_of
 from hlokit.ops.control_flow import Call
 from hlokit.passes.call_inliner import CallInliner
 from hlokit.passes.partitioner import Partitioned
@@ -29,7 +29,6 @@ from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
 _Array = np.ndarray[Any, Any]
-Part = tuple[slice, ...]
 
 
 def parts(sharding: Sharding | None, shape: Shape, partitions: int) -> list[Part]:
@@ -127,6 +126,13 @@ class OnDevices(Runner):
                 made[device].append(np.asarray(result[number])[where[device]])
         return made
 
+    def cuts(self) -> list[list[Part]] | None:
+        if not self._alone or self._replicas > 1:
+            return None
+        shapes = [*self.program.parameters, *self.program.results]
+        placed = zip([*self._shardings, *self._made], shapes, strict=True)
+        return [parts(sharding, shape, self._partitions) for sharding, shape in placed]
+
     def shardings(self) -> tuple[Sequence[Sharding | None], Sequence[Sharding | None]]:
         return self._shardings, self._made
 
@@ -183,7 +189,8 @@ def on_devices(program: Program) -> Runner:
     if split.found is not None and (program.is_spread or mode() == "parts" or pays(program, split.found, not alone)):
         return InParts(program, split.found, given, made)
     counts = (1, 1) if alone else (options.replicas, options.partitions)
-    runner = OnDevices(program, callable_of(module, *counts, threads=options.threads), terms, alone)
+    donate = None if alone else ()  # whole values are the call's own
+    runner = OnDevices(program, callable_of(module, *counts, donate=donate, threads=options.threads), terms, alone)
     if split.found is not None:
         runner.module = split.found.module
     else:
