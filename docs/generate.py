@@ -16,6 +16,7 @@ import re
 import sys
 import textwrap
 from collections import Counter
+from dataclasses import is_dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -26,16 +27,25 @@ from hlokit.builder.documentation import entries, split
 from hlokit.cpu import compiler as _compiler  # noqa: F401  # fills KERNELS
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.debugger.debugger import Debugger
+from hlokit.hlo.lineage import Lineage
 from hlokit.hlo.op import OPS, Op
 from hlokit.interop import xla_client
+from hlokit.judge.compare.comparing import Comparison
+from hlokit.judge.conform.conforming import Conformance
+from hlokit.judge.diff.differences import ModuleDiff
+from hlokit.judge.fuzz.campaign import Campaign
+from hlokit.judge.reduce.search import Reduction
+from hlokit.passes.partitioner import Partitioned
+from hlokit.proto.snapshot import Snapshot
 from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.executable import Executable
+from hlokit.runtime.profile import Profile
 from hlokit.stablehlo.mapping import CHLO, OTHERS, STABLEHLO
 from hlokit.stablehlo.printer.mapping import RULES as WRITERS
 from hlokit.tools.inputs import arguments_for
 from hlokit.tools.ops import made_by, reference, summary
 from hlokit.types import attributes as kinds
-from hlokit.types.dtype import DType
+from hlokit.types.dtype import DTYPES, DType
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "hlokit"
@@ -191,15 +201,42 @@ def _programs() -> dict[str, list[str]]:
 
 API = {
     "programs": "Read, check, run and compile programs",
+    "results": "Results of these calls",
     "builder": "Builder and values",
     "operations": "Op functions",
     "types": "Types, shapes and attributes",
 }
 """Pages of the reference of Python names, with their titles; each class of errors has a page of its own."""
 
+RESULTS: dict[type, str] = {
+    Executable: "compile",
+    DeviceExecutable: "compile",
+    Profile: "Executable.profile",
+    Debugger: "debug",
+    Lineage: "optimize",
+    Partitioned: "partition",
+    ModuleDiff: "diff",
+    Comparison: "compare_engines",
+    Conformance: "conform",
+    Campaign: "fuzz",
+    Reduction: "reduce_module",
+    Snapshot: "load_snapshot",
+}
+"""Classes that are not names of `hlokit`, with the call that gives an object of them."""
+
+INSIDE = {
+    "Computation.__call__", "HloModule.__call__",
+    "Debugger.found", "Debugger.held", "Debugger.resume", "Debugger.sources", "DType.array_shape",
+    "Executable.compilation", "Executable.extra", "Executable.held", "Executable.on", "Executable.together",
+    "Executable.use",
+}  # fmt: skip
+"""Members of public classes that other modules of hlokit use, and methods that only say what to call instead."""
+
 
 def api_names(page: str) -> list[str]:
     """The public names that a page of API is about; each name is on one."""
+    if page == "results":
+        return [kind.__name__ for kind in RESULTS]
     return [name for name in sorted(hlokit.__all__, key=str.lower) if _api_page_of(name) == page]
 
 
@@ -221,7 +258,7 @@ def _api_index() -> str:
     lines = ["# Python names", "", "Everything is in `hlokit`, imported as `hk`.", ""]
     lines += ["```{toctree}", ":maxdepth: 1", "", *(f"api/{name}" for name in (*API, "xla_client")), "```", ""]
     for page, title in API.items():
-        names = [f"[`{name}`](api/{page}.md#{_anchor(name)})" for name in api_names(page)]
+        names = [f"[`{name}`](api/{page}.md#{_place(name)})" for name in api_names(page)]
         lines += [f"**{title}**: {', '.join(names)}.", ""]
     lines += [f"**[Errors](errors.md)**: {', '.join(f'[`{name}`](errors/{name}.md)' for name in api_names('errors'))}."]
     return "\n".join(lines) + "\n"
@@ -301,27 +338,95 @@ def _error_page(name: str) -> str:
 
 def _api_page(page: str) -> str:
     lines = [f"# {API[page]}", ""]
+    if page == "types":
+        lines += _element_types()
     for name in api_names(page):
-        value = getattr(hlokit, name)
+        value = getattr(hlokit, name, None)
+        if isinstance(value, DType):
+            continue
         lines += [f"({_anchor(name)})=", f"## {name}", ""]
-        if inspect.isclass(value):
-            lines += [f"*class* `hk.{name}`", "", *_docstring(value)]
-            lines += _members(name, value) if page == "builder" else []
+        if page == "results":
+            value, call = next((kind, call) for kind, call in RESULTS.items() if kind.__name__ == name)
+            lines += [f"*class* `{value.__module__}.{name}`, of `{call if '.' in call else f'hk.{call}'}`", ""]
+            lines += [*_docstring(value), *_attributes(value), *_members(name, value)]
+        elif inspect.isclass(value) and value.__name__ != name:
+            lines += [f"Another name of [{value.__name__}](#{_anchor(value.__name__)}).", ""]
+        elif inspect.isclass(value):
+            made = _signature(value) if is_dataclass(value) else ""
+            lines += [f"*class* `hk.{name}{made}`", ""]
+            lines += [*_docstring(value), *_attributes(value), *_members(name, value)]
         elif inspect.isfunction(value):
             lines += [f"`hk.{name}{_signature(value)}`", "", *_docstring(value)]
         else:
-            lines += [f"`hk.{name}`: {_named(value)}", ""]
+            lines += [f"`hk.{name}`: {_CONSTANTS[name]}", ""]
     return _linked("\n".join(lines), "../rules/") + "\n"
 
 
+_CONSTANTS = {
+    "DTYPES": "the element types by name, a dictionary",
+    "NIL": "the shape of the empty tuple, `()`",
+    "OPAQUE": "the shape of an opaque value, `opaque[]`",
+    "OPS": "the classes of ops by opcode, a dictionary",
+    "PASSES": "the classes of passes by name, a dictionary",
+    "TOKEN": "the shape of a token, `token[]`",
+}
+"""Public names that are neither functions nor classes nor element types."""
+
+
+def _element_types() -> list[str]:
+    """A table of the element types."""
+    lines = ["## Element types", "", "`hk.NAME[2, 3]` is a shape, `hk.NAME[()]` that of a scalar.", ""]
+    lines += ["| name | kind | bits | NumPy type |", "| --- | --- | --- | --- |"]
+    types = [value for name in hlokit.__all__ if isinstance(value := getattr(hlokit, name), DType)]
+    for dtype in sorted(types, key=lambda dtype: list(DTYPES).index(dtype.name)):
+        lines += [f"| `{dtype.name}` | {dtype.kind} | {dtype.bits} | `{dtype.numpy.name}` |"]
+    return [*lines, ""]
+
+
+def members(owner: type) -> dict[str, object]:
+    """The public methods and properties of a class, its call among them."""
+    found: dict[str, object] = {}
+    for name, value in sorted(vars(owner).items()):
+        value = getattr(value, "__func__", value)
+        public = (not name.startswith("_") or name == "__call__") and f"{owner.__name__}.{name}" not in INSIDE
+        if public and (inspect.isfunction(value) or isinstance(value, (property, cached_property))):
+            found[name] = value
+    return found
+
+
 def _members(name: str, owner: type) -> list[str]:
-    """The public methods and properties of a class."""
     lines: list[str] = []
-    for member, what in sorted(vars(owner).items()):
-        what = getattr(what, "__func__", what)
-        if not member.startswith("_") and (inspect.isfunction(what) or isinstance(what, (property, cached_property))):
-            lines += [f"### {name}.{member}", "", f"`{member}{_signature(what)}`", "", *_docstring(what)]
+    for member, what in members(owner).items():
+        if member == "__call__":
+            head = [f"### Calls of {'an' if name[0] in 'AEIOU' else 'a'} {name}", "", f"`run{_signature(what)}`"]
+        else:
+            head = [f"### {name}.{member}", "", f"`{member}{_signature(what)}`"]
+        lines += [*head, "", *_docstring(what)]
     return lines
+
+
+def attributes(owner: type) -> dict[str, str]:
+    """The public data that a class adds to its bases: what its body and `__init__` assign, with the string below."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0].body  # type: ignore[attr-defined]
+    made = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
+    found: dict[str, str] = {}
+    for nodes in (body, *(list(ast.walk(node)) for node in made)):
+        for node, after in zip(nodes, [*nodes[1:], None], strict=True):
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            for target in [part for whole in targets for part in getattr(whole, "elts", [whole])]:
+                of_self = isinstance(target, ast.Attribute) and getattr(target.value, "id", "") == "self"
+                name = target.id if nodes is body and isinstance(target, ast.Name) else target.attr if of_self else "_"
+                if not name.startswith("_") and f"{owner.__name__}.{name}" not in INSIDE:
+                    text = ast.literal_eval(after.value) if isinstance(after, ast.Expr) and nodes is body else ""
+                    found[name] = found.get(name) or " ".join(text.split())
+    bases = [base for base in owner.__mro__[1:] if base.__module__.startswith("hlokit")]
+    return {name: text for name, text in found.items() if not any(name in attributes(base) for base in bases)}
+
+
+def _attributes(owner: type) -> list[str]:
+    """The attributes that strings below them describe."""
+    lines = [f"- `{name}`: {text}" for name, text in attributes(owner).items() if text]
+    return ["**Attributes**", "", *lines, ""] if lines else []
 
 
 def _xla_client_page() -> str:
@@ -341,21 +446,24 @@ def _xla_client_page() -> str:
     return _linked("\n".join(lines), "../rules/") + "\n"
 
 
+def _place(name: str) -> str:
+    """The anchor of a public name on its page."""
+    return "element-types" if isinstance(getattr(hlokit, name, None), DType) else _anchor(name)
+
+
 def _anchor(name: str) -> str:
     """Lower case, as Sphinx has it; `hk.dtype` and `hk.DType` differ."""
     return "api-" + name.lower().strip("_").replace("_", "-") + ("" if name.islower() else "-class")
 
 
-def _named(value: object) -> str:
-    if isinstance(value, DType):
-        return f"an element type of {value.bits} bits; `hk.{value.name}[2, 3]` is a shape of it"
-    return f"a {type(value).__name__}"
-
-
 def _signature(function: object) -> str:
     if isinstance(function, (property, cached_property)):
-        return ""
-    return re.sub(r"'([^']*)'", r"\1", str(inspect.signature(function)))  # type: ignore[arg-type]
+        getter = function.func if isinstance(function, cached_property) else function.fget
+        kind = getattr(getter, "__annotations__", {}).get("return")
+        return f": {kind}" if kind else ""
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))  # type: ignore[arg-type]
+    text = re.sub(r"\((?:self|cls)(?:, )?", "(", text, count=1)
+    return text.removesuffix(" -> None").replace("collections.abc.", "").replace("hlokit.types.dimension_numbers.", "")
 
 
 def _docstring(value: object) -> list[str]:

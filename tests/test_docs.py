@@ -46,16 +46,6 @@ def test_programs_of_the_gallery_give_what_the_reference_gives(path: Path) -> No
     np.testing.assert_allclose(hk.compile(module)(*arguments), expected, rtol=1e-3, atol=1e-4)
 
 
-def test_every_page_is_in_an_index() -> None:
-    """Of those that are written by hand; those that are made have one that is made along."""
-    listed = {ROOT / "docs/index.md"}
-    for page in WRITTEN:
-        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-            names = [name for name in tree.split() if not name.startswith(":")]
-            listed |= {path for name in names for path in page.parent.glob(f"{name}.md")}
-    assert {*WRITTEN} - listed == {ROOT / "docs/status.md"}  # for who works on it
-
-
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
 def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     """All blocks of a page in one process, in order, in a folder of their own."""
@@ -71,13 +61,6 @@ def test_commands_exist() -> None:
     assert len(named) > 20
     paths = {name: ROOT / name.replace(".", "/") for name in named}
     assert [n for n, p in paths.items() if not p.with_suffix(".py").exists() and not (p / "__main__.py").exists()] == []
-
-
-def test_files_that_pages_link_to_exist() -> None:
-    for page in [*PAGES[1:], *(ROOT / "docs/decisions").glob("*.md")]:
-        for link in LINK.findall(page.read_text(encoding="utf-8")):
-            if not link.startswith(("http", "#", "reference/", "../reference/")):
-                assert (page.parent / link.partition("#")[0]).exists(), f"{page.name}: {link}"
 
 
 def test_loops_shown_are_the_compilers() -> None:

@@ -14,25 +14,14 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from docs import generate
 from hlokit.builder.documentation import SECTIONS, entries, split
-from hlokit.debugger.debugger import Debugger
-from hlokit.hlo.lineage import Lineage
 from hlokit.interop import jax as jax_interface
 from hlokit.interop import xla_client
 from hlokit.interop.xla_client import ops as xla_ops
 from hlokit.interop.xla_client import xla_extension
-from hlokit.judge.compare.comparing import Comparison
-from hlokit.judge.conform.conforming import Conformance
-from hlokit.judge.diff.differences import ModuleDiff
-from hlokit.judge.fuzz.campaign import Campaign
-from hlokit.judge.reduce.search import Reduction
 from hlokit.ops.custom_targets import registry
-from hlokit.passes.partitioner import Partitioned
-from hlokit.proto.snapshot import Snapshot
 from hlokit.rules import LABEL, rules
-from hlokit.runtime.devices import DeviceExecutable
-from hlokit.runtime.executable import Executable
-from hlokit.runtime.profile import Profile
 
 PUBLIC = {name: value for name in hk.__all__ if inspect.isclass(value := getattr(hk, name)) or inspect.isfunction(value)}
 XLA_CLIENT = {
@@ -105,10 +94,7 @@ def test_errors_say_how_to_fix_them() -> None:
 
 # -- the sections of NumPy's standard
 
-CLASSES = (
-    *(value for value in (*PUBLIC.values(), *XLA_CLIENT.values()) if inspect.isclass(value)),
-    Campaign, Comparison, Conformance, Debugger, DeviceExecutable, Executable, Lineage, ModuleDiff, Partitioned, Profile, Reduction, Snapshot,
-)  # fmt: skip
+CLASSES = (*(value for value in (*PUBLIC.values(), *XLA_CLIENT.values()) if inspect.isclass(value)), *generate.RESULTS)
 """Classes whose methods users call: those of the facade and of `xla_client`, and what the facade's functions return."""
 
 
@@ -122,7 +108,7 @@ def described() -> dict[str, Any]:
             value = getattr(value, "__func__", value)
             if inspect.isfunction(value) and (not name.startswith("_") or name == "__call__"):
                 found[f"{_title(owner)}.{name}"] = value
-    return {name: value for name, value in found.items() if name not in INSIDE}
+    return {name: value for name, value in found.items() if name not in generate.INSIDE}
 
 
 def _title(owner: type) -> str:
@@ -154,12 +140,6 @@ def test_xla_client_op_functions_name_hlokit_s() -> None:
         named = re.findall(r"`(?:hk|Builder)\.(\w+)`", function.__doc__)
         assert named and all(hasattr(hk, each) or hasattr(hk.Builder, each) for each in named), name
 
-
-INSIDE = {
-    "Computation.__call__", "Debugger.found", "Debugger.held", "Debugger.resume", "Debugger.sources", "Executable.on", "Executable.together", "Executable.use",
-    "HloModule.__call__",
-}  # fmt: skip
-"""Methods that other modules of hlokit call, and those that say what to call instead."""
 
 DESCRIBED = described()
 NO_ERRORS = {
@@ -201,6 +181,47 @@ def test_parameters_results_and_errors_are_described(name: str) -> None:
 
 GROUPED = {"x", "y", "einsum_config", "kwargs", "static_argnums", "static_argnames"}
 """Parameters that are described together, apart from their places in a signature."""
+
+
+ON_SITE = {kind.__name__: kind for kind in (*(value for value in PUBLIC.values() if inspect.isclass(value)), *generate.RESULTS)}
+"""The classes of the reference of Python names."""
+
+
+@pytest.mark.parametrize("name", ON_SITE)
+def test_attributes_are_described(name: str) -> None:
+    """Each attribute with its type, as a parameter of the constructor or by itself, or in a string below it."""
+    owner = ON_SITE[name]
+    found = split(inspect.getdoc(owner) or "")
+    described = {**entries(found.get("Parameters", "")), **entries(found.get("Attributes", ""))}
+    for head, text in described.items():
+        assert re.fullmatch(r"\w+(, \w+)* : \S.*", head) and text.rstrip().endswith((".", "...")), head
+    listed = [each for head in described for each in head.partition(" : ")[0].split(", ")]
+    below = {name for name, text in generate.attributes(owner).items() if text}
+    assert sorted(listed) == sorted({*listed}) and below.isdisjoint(listed)
+    assert {*generate.attributes(owner)} <= {*listed} | below
+    known = {each for base in owner.__mro__ if base.__module__.startswith("hlokit") for each in generate.attributes(base)}
+    made = inspect.signature(owner).parameters if "__init__" in vars(owner) else ()
+    assert {*listed} <= known | {*made}
+
+
+def test_members_are_on_the_site() -> None:
+    """Every public method, property and attribute of a class is on the page that has the class."""
+    pages = generate.reference_pages()
+    assert sum(len(generate.members(owner)) for owner in ON_SITE.values()) > 200
+    for name, owner in ON_SITE.items():
+        if issubclass(owner, Exception):
+            text = pages[f"errors/{name}.md"]
+        else:
+            page = next(page for page in generate.API if name in generate.api_names(page))
+            text = pages[f"api/{page}.md"].partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        if text.startswith("\nAnother name of "):
+            assert owner.__name__ != name
+            continue
+        for member in generate.members(owner):
+            head = "### Calls of a" if member == "__call__" else f"### {name}.{member}\n"
+            assert f"\n{head}" in text, f"{name}.{member}"
+        for attribute in generate.attributes(owner):
+            assert re.search(rf"^- (`\w+`, )*`{attribute}`", text, re.MULTILINE), f"{name}.{attribute}"
 
 
 def test_errors_are_classes_and_their_labels_rules() -> None:

@@ -18,14 +18,19 @@ class HlokitError(Exception):
     To fix it: see the page of the subclass that was raised. Another kind of exception (an AssertionError, a KeyError)
     that hlokit raises for arguments of the right types is a fault of hlokit.
 
-    file    the file that the error is of, which the text begins with; empty if it is of none
+    Attributes
+    ----------
+    file : str
+        The file that the error is about, with which the text begins; empty if there is none.
 
-        >>> b = hk.Builder()
-        >>> try:
-        ...     hk.add(b.parameter(0, hk.f32[2, 3]), b.parameter(1, hk.f32[3]))
-        ... except hk.HlokitError as error:
-        ...     print(type(error).__name__)
-        ShapeError
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> try:
+    ...     hk.add(b.parameter(0, hk.f32[2, 3]), b.parameter(1, hk.f32[3]))
+    ... except hk.HlokitError as error:
+    ...     print(type(error).__name__)
+    ShapeError
     """
 
     file = ""
@@ -51,19 +56,32 @@ class ShapeError(HlokitError):
     To fix it: write the call that the message suggests, or make the argument that it names as the rule wants it;
     `hk.explain(error.label)` shows the rule. The message ends in the line of your code that made the op.
 
-    label      the rule's label, e.g. "TRANSP-3"
-    argument   the argument that breaks it, `found` its value, `expected` what the rule asks for
-    instead    the call to write, if there is one that is near; else empty
-    op         the opcode or function, `operands` the shapes of its operands
-    location   file and line of the call, if they are known
+    Attributes
+    ----------
+    label : str
+        The rule's label, such as "TRANSP-3".
+    argument : str
+        The argument that breaks it.
+    found, expected : object
+        The value of the argument, and what the rule asks for.
+    instead : str
+        The call to write, if there is one that is near; else empty.
+    op : str or None
+        The opcode or function.
+    operands : sequence
+        The shapes of its operands.
+    location : str or None
+        The file and line of the call, if they are known.
 
-        >>> b = hk.Builder()
-        >>> try:
-        ...     hk.add(b.parameter(0, hk.f32[2, 3]), b.parameter(1, hk.f32[3]))
-        ... except hk.ShapeError as error:
-        ...     print(str(error).partition(" at ")[0])
-        add(f32[2,3], f32[3]): operands: found {f32[2,3],f32[3]}, expected equal ranks, a scalar, or
-        broadcast_dimensions: write hk.add(x, y, [1]) [BCAST-3]
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> try:
+    ...     hk.add(b.parameter(0, hk.f32[2, 3]), b.parameter(1, hk.f32[3]))
+    ... except hk.ShapeError as error:
+    ...     print(str(error).partition(" at ")[0])
+    add(f32[2,3], f32[3]): operands: found {f32[2,3],f32[3]}, expected equal ranks, a scalar, or
+    broadcast_dimensions: write hk.add(x, y, [1]) [BCAST-3]
     """
 
     def __init__(self, label: str, argument: str, found: object, expected: object, instead: str = "") -> None:
@@ -93,22 +111,28 @@ class BuildError(HlokitError):
     To fix it: make all operands with one builder, add no ops after `build`, number parameters 0, 1, 2, ... once each,
     and register custom calls under names that are free.
 
-    label   the rule's label, or None
+    Attributes
+    ----------
+    label : str or None
+        The rule's label.
+    function : str
+        The function that was called, if the message does not name it; else empty.
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32)
-        >>> try:
-        ...     b.parameter(0, hk.f32)
-        ... except hk.BuildError as error:
-        ...     print(error)
-        parameter number 0 is taken [BUILDER-6]
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32)
+    >>> try:
+    ...     b.parameter(0, hk.f32)
+    ... except hk.BuildError as error:
+    ...     print(error)
+    parameter number 0 is taken [BUILDER-6]
     """
 
     def __init__(self, message: str, label: str | None = None) -> None:
         super().__init__(f"{message} [{label}]" if label else message)
         self.label = label
         self.function = ""
-        """The function of the facade that was called, if the message does not name it."""
 
     def _message(self) -> str:
         message = super()._message()
@@ -150,18 +174,30 @@ class ParseError(HlokitError):
     To fix it: change the text where the caret points. If a program of XLA's is refused by a rule, read it with
     `verify=False` to look at it; if XLA itself takes it, please report it.
 
-    line, column   the place, both from 1; 0 where there is none
-    label          the rule's label, or None
-    is_syntax      something else stands where the grammar has one thing: the text cannot be read, whatever it means
-    kind           what the file is, if it is known and holds no program ("LLVM IR"); else ""
+    Attributes
+    ----------
+    message : str
+        The message without the place.
+    line, column : int
+        The place, both from 1; 0 where there is none.
+    source_line : str
+        The text of the line.
+    label : str or None
+        The rule's label.
+    is_syntax : bool
+        Whether the text breaks the grammar, so that it cannot be read whatever it means.
+    kind : str
+        The kind of the file, if it is known and holds no program ("LLVM IR"); else empty.
 
-        >>> try:
-        ...     hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] nonsense() }")
-        ... except hk.ParseError as error:
-        ...     print(error)
-        line 2, column 27: unknown opcode 'nonsense' [HINST-6]
-          ENTRY e { ROOT x = f32[2] nonsense() }
-                                    ^
+    Examples
+    --------
+    >>> try:
+    ...     hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] nonsense() }")
+    ... except hk.ParseError as error:
+    ...     print(error)
+    line 2, column 27: unknown opcode 'nonsense' [HINST-6]
+      ENTRY e { ROOT x = f32[2] nonsense() }
+                                ^
     """
 
     is_syntax = False
@@ -190,16 +226,22 @@ class VerifyError(HlokitError):
 
     To fix it: change the program where each finding says. If `after` names a pass of hlokit, the pass is at fault.
 
-    findings   the rules that are broken, one text each, with the instruction and the rule's label
-    after      the name of the pass after which they were broken; None for the module as it was given
+    Attributes
+    ----------
+    findings : list of str
+        The rules that are broken, one text each, with the instruction and the rule's label.
+    after : str or None
+        The pass after which they were broken; None for the module as it was given.
 
-        >>> module = hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }")
-        >>> module.entry.root.shape = hk.TOKEN
-        >>> try:
-        ...     hk.verify(module)
-        ... except hk.VerifyError as error:
-        ...     print(error.findings[0])
-        e: x: has shape token[], its op gives f32[2] [HINST-2]
+    Examples
+    --------
+    >>> module = hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }")
+    >>> module.entry.root.shape = hk.TOKEN
+    >>> try:
+    ...     hk.verify(module)
+    ... except hk.VerifyError as error:
+    ...     print(error.findings[0])
+    e: x: has shape token[], its op gives f32[2] [HINST-2]
     """
 
     def __init__(self, findings: Sequence[str], after: str | None = None) -> None:
@@ -268,15 +310,20 @@ class EvaluationError(HlokitError):
     To fix it: give the program what it asks for (items of the infeed, sizes within their bounds), or fix the function
     that the message names.
 
-    located   whether the message names the instruction
+    Attributes
+    ----------
+    located : bool
+        Whether the message names the instruction.
 
-        >>> b = hk.Builder()
-        >>> module = b.build(hk.infeed(b, hk.f32[2]))
-        >>> try:
-        ...     hk.evaluate(module)
-        ... except hk.EvaluationError as error:
-        ...     print(error)
-        infeed.2: infeed: the queue is empty and nothing can arrive [INFEED-9]
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> module = b.build(hk.infeed(b, hk.f32[2]))
+    >>> try:
+    ...     hk.evaluate(module)
+    ... except hk.EvaluationError as error:
+    ...     print(error)
+    infeed.2: infeed: the queue is empty and nothing can arrive [INFEED-9]
     """
 
     located = False
@@ -287,11 +334,16 @@ class HandlerError(EvaluationError):
 
     To fix it: the message is the handler's own.
 
-    code   its kind, as absl names it ("INVALID_ARGUMENT")
+    Attributes
+    ----------
+    code : str
+        The kind of error, as absl names it ("INVALID_ARGUMENT").
 
-        >>> error = hk.HandlerError("no such table", "NOT_FOUND")
-        >>> print(error, error.code)
-        no such table NOT_FOUND
+    Examples
+    --------
+    >>> error = hk.HandlerError("no such table", "NOT_FOUND")
+    >>> print(error, error.code)
+    no such table NOT_FOUND
     """
 
     def __init__(self, message: str, code: str = "UNKNOWN") -> None:
@@ -322,16 +374,21 @@ class DeadlockError(EvaluationError):
 
     To fix it: let all devices of a group reach the same collectives in the same order, and every recv have its send.
 
-    waits   for each device that waits its name, the instruction's, and the names of those that it waits for
+    Attributes
+    ----------
+    waits : list of (str, str, sequence of str)
+        For each device that waits: its name, the instruction's, and the names of the devices that it waits for.
 
-        >>> b = hk.Builder("waits")
-        >>> data, token = hk.recv_with_token(hk.create_token(b), hk.s32[2], hk.ChannelHandle(1))
-        >>> try:
-        ...     hk.evaluate_mpmd([(b.build(data), [])])
-        ... except hk.DeadlockError as error:
-        ...     print(error)
-        deadlock: no device can go on [COMM-12]
-          replica 0 waits at recv-done.3 in waits, channel 1, for a device that does not exist
+    Examples
+    --------
+    >>> b = hk.Builder("waits")
+    >>> data, token = hk.recv_with_token(hk.create_token(b), hk.s32[2], hk.ChannelHandle(1))
+    >>> try:
+    ...     hk.evaluate_mpmd([(b.build(data), [])])
+    ... except hk.DeadlockError as error:
+    ...     print(error)
+    deadlock: no device can go on [COMM-12]
+      replica 0 waits at recv-done.3 in waits, channel 1, for a device that does not exist
     """
 
     located = True
@@ -347,17 +404,29 @@ class ShadowMismatch(HlokitError):
     To fix it: this is a fault of hlokit, or a custom call that is not a function of its operands. Please report it
     with the reproducer.
 
-    instructions   the names of the instructions that the kernel computes
-    result         the name of the one whose value differs
-    index          the index of the first element that differs; `found` and `expected` are its two values
-    count          the number of elements that differ
-    reproducer     the file with the HLO of these instructions; beside it, as .npz, operands and the kernel's results
-    run            how often the kernel had run before, since the program was compiled
+    Attributes
+    ----------
+    instructions : list of str
+        The names of the instructions that the kernel computes.
+    result : str
+        The name of the one whose value differs.
+    index : tuple of int
+        The index of the first element that differs.
+    found, expected : object
+        The two values of this element: the kernel's, and the interpreter's.
+    count : int
+        The number of elements that differ.
+    reproducer : path
+        The file with the HLO of these instructions; beside it, as .npz, operands and the kernel's results.
+    run : int
+        The number of runs of the kernel before this one, since the program was compiled.
 
-        >>> print(hk.ShadowMismatch(["add.3"], "add.3", (0,), 1.5, 2.5, 1, "add.3.hlo"))
-        add.3[0]: the kernel gave 1.5, the interpreter 2.5; 1 elements differ
-          instructions: add.3
-          reproducer: add.3.hlo
+    Examples
+    --------
+    >>> print(hk.ShadowMismatch(["add.3"], "add.3", (0,), 1.5, 2.5, 1, "add.3.hlo"))
+    add.3[0]: the kernel gave 1.5, the interpreter 2.5; 1 elements differ
+      instructions: add.3
+      reproducer: add.3.hlo
     """
 
     def __init__(

@@ -38,11 +38,20 @@ CHANNEL_TYPES = ("device_to_device", "device_to_host", "host_to_device")
 
 @dataclass(frozen=True, slots=True)
 class ChannelHandle:
-    """A channel between exactly one send and one recv (COMM-3). `type` is one of CHANNEL_TYPES.
+    """A channel between exactly one send and one recv (COMM-3).
 
-        >>> b = hk.Builder()
-        >>> hk.send(b.constant([1, 2]), hk.ChannelHandle(1)).shape
-        token[]
+    Parameters
+    ----------
+    handle : int
+        The channel's id.
+    type : str, optional
+        "device_to_device", "device_to_host" or "host_to_device".
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.send(b.constant([1, 2]), hk.ChannelHandle(1)).shape
+    token[]
     """
 
     handle: int

@@ -58,6 +58,15 @@ class Builder:
     source_info : bool, optional
         Whether to give every instruction the file and line of the code that made it, as metadata.
 
+    Attributes
+    ----------
+    computation : Computation
+        The computation that it builds.
+    first_error : HlokitError or None
+        The first error of an op function (BUILDER-2).
+    infeed_token : XlaOp or None
+        The token of the last infeed that had none, after which the next follows (INFEED-5).
+
     Examples
     --------
     >>> b = hk.Builder("axpy")

@@ -16,7 +16,7 @@ from typing import TypeAlias
 Entry: TypeAlias = "tuple[str, str]"
 """The type of a parameter or result, in words, and its description: lines of a docstring."""
 
-SECTIONS = ("Parameters", "Returns", "Raises", "Examples")
+SECTIONS = ("Parameters", "Attributes", "Returns", "Raises", "Examples")
 """The sections of a docstring, in their order; the text before the first one has the name ""."""
 
 _VALUE = "XlaOp, number or array"

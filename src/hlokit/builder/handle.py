@@ -30,13 +30,22 @@ class XlaOp:
 
     A handle of a tuple can be indexed, iterated and measured: `state[0]`, `a, b = state`, `len(state)`.
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[2, 3])
-        >>> x.shape, x.dtype, x.rank
-        (f32[2,3], f32, 2)
-        >>> hk.evaluate(b.build(-x * 2.0 + 1.0), np.ones((2, 3), np.float32))
-        array([[-1., -1., -1.],
-               [-1., -1., -1.]], dtype=float32)
+    Attributes
+    ----------
+    builder : Builder
+        The builder that it belongs to.
+    instruction : Instruction
+        The instruction whose value it is.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[2, 3])
+    >>> x.shape, x.dtype, x.rank
+    (f32[2,3], f32, 2)
+    >>> hk.evaluate(b.build(-x * 2.0 + 1.0), np.ones((2, 3), np.float32))
+    array([[-1., -1., -1.],
+           [-1., -1., -1.]], dtype=float32)
     """
 
     __slots__ = ("builder", "instruction")

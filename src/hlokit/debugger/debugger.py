@@ -70,6 +70,12 @@ class Debugger:
     ----------
     module : HloModule
         The program.
+    arguments : list
+        The arguments of each device.
+    counts : (int, int)
+        The numbers of replicas and partitions.
+    seed : int
+        The seed of random numbers.
     device : int
         The device that steps and questions are about.
     breakpoints : list of Breakpoint

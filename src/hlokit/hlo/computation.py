@@ -32,6 +32,17 @@ class Computation:
     module : HloModule, optional
         The module that it is put in.
 
+    Attributes
+    ----------
+    execution_thread : str
+        The thread that runs it; "main" unless an asynchronous operation calls it.
+    backend_config : str
+        The text of `backend_config`.
+    root_or_none : Instruction or None
+        The root that was set; None: the last instruction.
+    version : int
+        A number that every change increases.
+
     Examples
     --------
     >>> b = hk.Builder("double")

@@ -68,18 +68,34 @@ class Extra:
 class Instruction:
     """A node: an op applied to operands. Made and changed only by its computation's methods.
 
-    shape      the result's shape, with layout
-    operands   the instructions whose values it takes, in order
-    users      the instructions that take its value, in the order in which they came: with the one place of it among
-               their operands, or None where it is at several
-    called     the computations it calls, in the order of the op's roles
-    parent     the computation it is in; None once removed
-    extra      metadata and the like, or None
+    Attributes
+    ----------
+    id : int
+        Its number in the computation; ids ascend in the order of addition.
+    name : str
+        Its name in HLO text, without "%".
+    op : Op
+        The op with its attributes.
+    shape : Shape
+        The result's shape, with layout.
+    operands : tuple of Instruction
+        The instructions whose values it takes, in order.
+    users : dict
+        The instructions that take its value, in the order in which they were added: with the one place of it among
+        their operands, or None where it is at several.
+    called : tuple of Computation
+        The computations that it calls, in the order of the op's roles.
+    parent : Computation or None
+        The computation that it is in; None once removed.
+    extra : Extra or None
+        Metadata, sharding, frontend attributes and the like; None if it has none.
 
-        >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
-        >>> root = module.entry.root
-        >>> root.name, root.opcode, root.shape, root.operands
-        ('y', 'negate', f32[2], (<x: f32[2] parameter>,))
+    Examples
+    --------
+    >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+    >>> root = module.entry.root
+    >>> root.name, root.opcode, root.shape, root.operands
+    ('y', 'negate', f32[2], (<x: f32[2] parameter>,))
     """
 
     __slots__ = ("__weakref__", "called", "extra", "id", "name", "op", "operands", "parent", "shape", "users")

@@ -193,15 +193,24 @@ class Stage:
 class Lineage:
     """Which instructions of `source` each instruction of `module` comes from.
 
-    stages   the program as it was given, and after each pass that changed it, where they were kept
+    Attributes
+    ----------
+    source : HloModule
+        The program as it was given.
+    module : HloModule
+        The program that was made of it.
+    stages : list of Stage
+        The program as it was given, and after each pass that changed it, where they were kept.
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[2], "x")
-        >>> lineage = hk.optimize(b.build(hk.exp(x * 1.0)), lineage=True).lineage
-        >>> lineage.origins(lineage.module.entry.root)
-        [exponential.4: same value]
-        >>> lineage.origins("x")  # x * 1.0 is x
-        [x: same value, multiply.3: same value]
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[2], "x")
+    >>> lineage = hk.optimize(b.build(hk.exp(x * 1.0)), lineage=True).lineage
+    >>> lineage.origins(lineage.module.entry.root)
+    [exponential.4: same value]
+    >>> lineage.origins("x")  # x * 1.0 is x
+    [x: same value, multiply.3: same value]
     """
 
     def __init__(

@@ -83,15 +83,48 @@ def check_is_module(given: object) -> None:
 class HloModule:
     """A program. `entry` is the computation that runs; `computations()` gives all in printing order.
 
-    parameter_layouts, result_layout   shapes of entry_computation_layout; None means as the entry says
-    is_unverified   it was read without the checks that `verify` makes, which come before it is run
-    lineage         of a module that hk.optimize(..., lineage=True) made: where its instructions come from
+    Attributes
+    ----------
+    name : str
+        The name.
+    entry_or_none : Computation or None
+        The computation that runs; None until one is added.
+    is_scheduled : bool
+        Whether instructions run in the order in which computations list them.
+    is_unverified : bool
+        Whether it was read without the checks that `verify` makes, which come before it is run.
+    replica_count, num_partitions : int
+        The numbers of replicas and partitions that it runs on.
+    parameter_layouts : list of Shape or None
+        The parameters' shapes in entry_computation_layout; None: as the entry says.
+    result_layout : Shape or None
+        The result's shape in entry_computation_layout; None: as the entry says.
+    input_output_alias : list of Alias
+        Results that share the memory of parameters.
+    buffer_donor : list of (int, tuple of int)
+        Parameters, with a path of tuple indices, whose memory the program may use.
+    alias_passthrough_params : bool
+        Whether parameters that are results may share their memory.
+    frontend_attributes : dict of str
+        Attributes that hlokit keeps and does not read.
+    allow_spmd_sharding_propagation_to_parameters, allow_spmd_sharding_propagation_to_output : tuple of bool
+        Whether the partitioner may choose shardings of parameters and of the result.
+    origin_recovery_table, backend_config : str
+        Fields of the header that are kept as text.
+    debug_attributes : list of DebugAttributes
+        Entries on arrays of the original program (HMOD-19).
+    stack_tables : StackTables
+        Files, functions and frames that metadata refers to (HMOD-14).
+    lineage : Lineage or None
+        Where the instructions come from, of a module that `hk.optimize(..., lineage=True)` made.
 
-        >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
-        >>> module
-        <HloModule m: (f32[2]) -> f32[2], 1 computation>
-        >>> print(module.entry.root)
-        %y = f32[2]{0} negate(%x)
+    Examples
+    --------
+    >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+    >>> module
+    <HloModule m: (f32[2]) -> f32[2], 1 computation>
+    >>> print(module.entry.root)
+    %y = f32[2]{0} negate(%x)
     """
 
     def __init__(self, name: str) -> None:

@@ -142,12 +142,17 @@ class Op:
     __slots__ = ("__weakref__",)
 
     opcode: ClassVar[str] = ""
+    """Its name in HLO text."""
     attributes: ClassVar[tuple[Attribute, ...]] = ()
+    """Its attributes, in the order in which text prints them."""
     roles: ClassVar[tuple[str, ...]] = ()
+    """The names of the computations that it calls, such as "to_apply"."""
     list_roles: ClassVar[tuple[str, ...]] = ()
+    """The names of lists of computations that it calls, such as "branch_computations"."""
     calls_reversed: ClassVar[bool] = False
     """XLA keeps the called computations in the reverse of the roles' order: in proto, and to order computations."""
     form: ClassVar[str] = ""
+    """The form by which it is lowered; empty: none."""
     computes_wide: ClassVar[bool] = True
     """A map op's rule is for the types that compute (forms/widening.py); else it takes every type as it is."""
     rules: ClassVar[str] = ""
@@ -155,10 +160,13 @@ class Op:
     example: ClassVar[str] = ""
     """HLO text in which it stands, for an op that no function of the builder makes: computations, the entry last."""
     arity: ClassVar[int | None] = None
+    """The number of operands; None: any number."""
     least_operands: ClassVar[int] = 0
     """The number of operands that `infer` names; with `arity` None it may take more."""
     commutative: ClassVar[bool] = False
+    """Its two operands may change places."""
     side_effect: ClassVar[bool] = False
+    """It has an effect beside its value: it is never removed."""
     asks_device: ClassVar[bool] = False
     """Its value depends on the device that it runs on: no compile-time constant, though without effect (BUILDER-12)."""
     elementwise: ClassVar[bool] = False
@@ -186,6 +194,7 @@ class Op:
     whole_values: ClassVar[bool] = False
     """The reference moves values without looking inside: it receives dynamic arrays as they are (values.Dynamic)."""
     shape_required: ClassVar[bool] = False
+    """Text must write its result shape, which a ResultShape field holds."""
     shape_implied: ClassVar[bool] = False
     """Text may leave out the shape that a ResultShape field holds: its element type is then the first operand's."""
     shape_ignored: ClassVar[bool] = False
@@ -195,7 +204,9 @@ class Op:
     flags_by_shape: ClassVar[bool] = False
     """A result shape that is given decides which of its dimensions are dynamic (set-dimension-size)."""
     ignored_attributes: ClassVar[tuple[str, ...]] = ()
+    """Attributes that text may give and that change nothing."""
     result_shape: ClassVar[Attribute | None] = None
+    """The attribute that is the result's shape, if it has one."""
 
     def __init_subclass__(cls, *, name: str | None = None) -> None:
         inherited = list(cls.attributes)

@@ -22,20 +22,23 @@ Observer: TypeAlias = Callable[[str, HloModule], None]
 class Pass:
     """Rewrites a module in place, keeping its meaning. A subclass with options is a dataclass: they are its fields.
 
-    `name` is XLA's name for it where XLA has it, with hyphens between the words; `run` says whether anything changed.
+    >>> class NegateTwice(hk.Pass):
+    ...     def run(self, module):
+    ...         root = module.entry.root
+    ...         if root.opcode != "negate" or root.operands[0].opcode != "negate":
+    ...             return False
+    ...         module.entry.set_root(root.operands[0].operands[0])
+    ...         module.entry.remove_dead()
+    ...         return True
+    >>> b = hk.Builder()
+    >>> module = b.build(hk.neg(hk.neg(b.parameter(0, hk.f32[2]))))
+    >>> len(hk.optimize(module, [NegateTwice()]).entry)
+    1
 
-        >>> class NegateTwice(hk.Pass):
-        ...     def run(self, module):
-        ...         root = module.entry.root
-        ...         if root.opcode != "negate" or root.operands[0].opcode != "negate":
-        ...             return False
-        ...         module.entry.set_root(root.operands[0].operands[0])
-        ...         module.entry.remove_dead()
-        ...         return True
-        >>> b = hk.Builder()
-        >>> module = b.build(hk.neg(hk.neg(b.parameter(0, hk.f32[2]))))
-        >>> len(hk.optimize(module, [NegateTwice()]).entry)
-        1
+    Attributes
+    ----------
+    name : str
+        The pass's name: XLA's where XLA has it, with hyphens between the words.
     """
 
     name: ClassVar[str] = ""
@@ -102,14 +105,19 @@ class Traced:
 
 @dataclass(frozen=True)
 class Pipeline(Pass):
-    """Passes in order; after each that changed something effects have their order again, and names are unique.
+    """Passes in order; after each that changed the module, effects are put back in order and names are made unique.
 
-    `verify_each`: check every rule of the language after each (VerifyError names the pass).
+    >>> b = hk.Builder()
+    >>> module = b.build(b.parameter(0, hk.f32[2]) * 1.0)
+    >>> hk.Pipeline(("algsimp", "dce")).run(module), len(module.entry)
+    (True, 1)
 
-        >>> b = hk.Builder()
-        >>> module = b.build(b.parameter(0, hk.f32[2]) * 1.0)
-        >>> hk.Pipeline(("algsimp", "dce")).run(module), len(module.entry)
-        (True, 1)
+    Parameters
+    ----------
+    passes : tuple of str, Pass or callable
+        The passes, in order.
+    verify_each : bool, optional
+        Whether to check every rule of the language after each pass; a VerifyError names the pass.
     """
 
     passes: tuple[PassLike, ...]

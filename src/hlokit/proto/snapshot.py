@@ -21,10 +21,16 @@ from hlokit.types.shape import Shape
 class Snapshot:
     """A program with what it was called with, from a HloSnapshot or a HloUnoptimizedSnapshot.
 
-    module      the program
-    arguments   for each device a list of the values of its parameters: NumPy arrays, or tuples of them
-    result      what the call gave on the one device of a HloSnapshot; None if the file has none
-    platform    the name of the platform that ran it, e.g. "Host"; empty if the file has none
+    Attributes
+    ----------
+    module : HloModule
+        The program.
+    arguments : list of lists
+        For each device the values of its parameters: arrays, or tuples of them.
+    result : array, tuple or None
+        The result of the call on the one device of a HloSnapshot; None if the file has none.
+    platform : str
+        The name of the platform that ran it, such as "Host"; empty if the file has none.
     """
 
     module: HloModule

@@ -26,13 +26,20 @@ if TYPE_CHECKING:
 
 @public_methods("__call__")
 class DeviceExecutable:
-    """A module compiled once and run by a grid of devices. Several threads may call it at once.
+    """A module compiled once and run by a grid of devices, as `hk.compile` gives it for several.
 
-    `executable` holds the code. Collectives and channels are steps that the code calls back for: they go through the
-    same transport as the interpreter's, with the same results and the same errors. Between them the devices run at the
-    same time.
+    Called as `hk.evaluate` is for several devices; several threads may call it at once. Collectives and channels are
+    steps that the code calls back for: they go through the same transport as the interpreter's, with the same results
+    and the same errors. Between them the devices run at the same time.
 
-    Called as hlokit.evaluate is for several devices. Made by hlokit.compile (hlokit.runtime.compile).
+    Attributes
+    ----------
+    source : HloModule
+        The module as it was given.
+    replica_count, partition_count : int
+        The numbers of replicas and partitions.
+    executable : Executable
+        The code, which all devices share.
     """
 
     def __init__(self, module: HloModule, counts: tuple[int, int], executable: Executable) -> None:

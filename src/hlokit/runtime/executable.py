@@ -46,16 +46,21 @@ _ASKING = {plans.INTERRUPTED, plans.INTERRUPTIBLE}
 
 @public_methods()
 class Executable:
-    """A compiled module. Calling it runs the machine code; several threads may call it at once, on a
-    stack of any size: a program that needs more than its caller has runs on a thread of its own.
+    """A compiled module, as `hk.compile` gives it for one device. A call runs the machine code.
 
-    target    the machine that the code is for, UnsupportedError for a call on one that lacks what it has; `strict`: it
-              keeps the interpreter's order of operations
-    plan      what a call needs
-    notes     where code generation took a lower level than asked for, and why
-    threads   that take part in a call, as they were asked for: None for the default
+    Arguments and results are those of `hk.evaluate`. Several threads may call it at once, on a stack of any size: a
+    program that needs more than its caller has runs on a thread of its own.
 
-    Arguments and results are as hlokit.evaluate's. Made by hlokit.compile (hlokit.runtime.compile).
+    Attributes
+    ----------
+    target : Target
+        The machine that the code is for; a call on a machine that lacks its instructions raises UnsupportedError.
+    strict : bool
+        Whether the code keeps the interpreter's order of operations.
+    threads : int or None
+        The number of threads that was asked for; None: the default.
+    notes : list of str
+        Where code generation took a lower level than asked for, and why.
     """
 
     extra: tuple[int, ...] = ()

@@ -65,10 +65,26 @@ class StepProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """A profile of calls on the same arguments. str() is a table, dearest steps first.
+    """A profile of calls on the same arguments. str() is a table, the slowest steps first.
 
-    total    seconds of a call without and `traced` with the clock read round each step: medians
-    events   (step's number, start, end) in nanoseconds, of the last call
+    Attributes
+    ----------
+    program : str
+        The program's name.
+    steps : list of StepProfile
+        The steps, each with its time, bytes and operations.
+    total : float
+        The median time of a call in seconds.
+    traced : float
+        The median time of a call in which the clock is read around each step.
+    limits : Limits
+        The memory bandwidth and the arithmetic that the machine reaches.
+    threads : int
+        The number of threads of a call.
+    events : list of (int, int, int)
+        For each step of the last call its number, start and end in nanoseconds.
+    lost : int
+        The number of events for which there was no room.
     """
 
     program: str

@@ -56,11 +56,20 @@ class DimensionNumbers:
 class DotDimensionNumbers(DimensionNumbers):
     """The pairs of dimensions that dot_general sums over, and those that are its batch (DOTG rules).
 
-        >>> b = hk.Builder()
-        >>> x, y = b.constant([[1, 2], [3, 4]]), b.constant([[1, 2], [3, 4]])
-        >>> hk.evaluate(b.build(hk.dot_general(x, y, hk.DotDimensionNumbers([0], [0]))))
-        array([[10, 14],
-               [14, 20]], dtype=int32)
+    Parameters
+    ----------
+    lhs_contracting_dimensions, rhs_contracting_dimensions : sequence of int, optional
+        The dimensions that are summed over, in pairs.
+    lhs_batch_dimensions, rhs_batch_dimensions : sequence of int, optional
+        The dimensions that both operands and the result have, in pairs.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, y = b.constant([[1, 2], [3, 4]]), b.constant([[1, 2], [3, 4]])
+    >>> hk.evaluate(b.build(hk.dot_general(x, y, hk.DotDimensionNumbers([0], [0]))))
+    array([[10, 14],
+           [14, 20]], dtype=int32)
     """
 
     lhs_contracting_dimensions: Sequence[int] = ()
@@ -73,13 +82,24 @@ class DotDimensionNumbers(DimensionNumbers):
 class RaggedDotDimensionNumbers(DimensionNumbers):
     """A dot's, with the dimension of lhs that is cut into groups and the dimensions of rhs that count them (BEY-42).
 
-        >>> b = hk.Builder()
-        >>> x, y = b.constant([[1], [2], [3]]), b.constant([[[1]], [[10]]])
-        >>> numbers = hk.RaggedDotDimensionNumbers(hk.DotDimensionNumbers([1], [1]), [0], [0])
-        >>> hk.evaluate(b.build(hk.ragged_dot(x, y, b.constant([1, 2]), numbers)))
-        array([[ 1],
-               [20],
-               [30]], dtype=int32)
+    Parameters
+    ----------
+    dot_dimension_numbers : DotDimensionNumbers
+        The dimensions of the products.
+    lhs_ragged_dimensions : sequence of int, optional
+        The dimension of lhs that is cut into groups.
+    rhs_group_dimensions : sequence of int, optional
+        The dimensions of rhs that have an index for each group.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, y = b.constant([[1], [2], [3]]), b.constant([[[1]], [[10]]])
+    >>> numbers = hk.RaggedDotDimensionNumbers(hk.DotDimensionNumbers([1], [1]), [0], [0])
+    >>> hk.evaluate(b.build(hk.ragged_dot(x, y, b.constant([1, 2]), numbers)))
+    array([[ 1],
+           [20],
+           [30]], dtype=int32)
     """
 
     dot_dimension_numbers: DotDimensionNumbers
@@ -91,11 +111,26 @@ class RaggedDotDimensionNumbers(DimensionNumbers):
 class GatherDimensionNumbers(DimensionNumbers):
     """The way in which gather's start indices address the operand, and its slices lie in the result (GATHER rules).
 
-        >>> b = hk.Builder()
-        >>> x, places = b.constant([10, 20, 30]), b.constant([2, 0])
-        >>> numbers = hk.GatherDimensionNumbers(collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1)
-        >>> hk.evaluate(b.build(hk.gather(x, places, numbers, [1])))
-        array([30, 10], dtype=int32)
+    Parameters
+    ----------
+    offset_dims : sequence of int, optional
+        The dimensions of the result that run within a slice; the others count the index vectors.
+    collapsed_slice_dims : sequence of int, optional
+        The dimensions of the operand, of slice size 1, that the result does not have.
+    start_index_map : sequence of int, optional
+        For each element of an index vector the dimension of the operand that it is an index of.
+    index_vector_dim : int
+        The dimension of the indices that holds the index vectors; their rank if each scalar is one.
+    operand_batching_dims, start_indices_batching_dims : sequence of int, optional
+        Dimensions of the operand and of the indices that have one index, in pairs.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, places = b.constant([10, 20, 30]), b.constant([2, 0])
+    >>> numbers = hk.GatherDimensionNumbers(collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1)
+    >>> hk.evaluate(b.build(hk.gather(x, places, numbers, [1])))
+    array([30, 10], dtype=int32)
     """
 
     offset_dims: Sequence[int] = ()
@@ -110,13 +145,28 @@ class GatherDimensionNumbers(DimensionNumbers):
 class ScatterDimensionNumbers(DimensionNumbers):
     """The way in which scatter's indices address the operand, and its windows lie in the updates (SCATTER rules).
 
-        >>> b = hk.Builder()
-        >>> x, places, updates = b.constant([1, 2, 3]), b.constant([2, 0]), b.constant([10, 20])
-        >>> numbers = hk.ScatterDimensionNumbers(
-        ...     inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], index_vector_dim=1
-        ... )
-        >>> hk.evaluate(b.build(hk.scatter(x, places, updates, hk.add, numbers)))
-        array([21,  2, 13], dtype=int32)
+    Parameters
+    ----------
+    update_window_dims : sequence of int, optional
+        The dimensions of the updates that run within a window; the others count the index vectors.
+    inserted_window_dims : sequence of int, optional
+        The dimensions of the operand, of window size 1, that the updates do not have.
+    scatter_dims_to_operand_dims : sequence of int, optional
+        For each element of an index vector the dimension of the operand that it is an index of.
+    index_vector_dim : int
+        The dimension of the indices that holds the index vectors; their rank if each scalar is one.
+    input_batching_dims, scatter_indices_batching_dims : sequence of int, optional
+        Dimensions of the operand and of the indices that have one index, in pairs.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, places, updates = b.constant([1, 2, 3]), b.constant([2, 0]), b.constant([10, 20])
+    >>> numbers = hk.ScatterDimensionNumbers(
+    ...     inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], index_vector_dim=1
+    ... )
+    >>> hk.evaluate(b.build(hk.scatter(x, places, updates, hk.add, numbers)))
+    array([21,  2, 13], dtype=int32)
     """
 
     update_window_dims: Sequence[int] = ()
@@ -131,9 +181,26 @@ class ScatterDimensionNumbers(DimensionNumbers):
 class ConvolutionDimensionNumbers(DimensionNumbers):
     """The roles of the dimensions of lhs, rhs and output (CONV-3).
 
-        >>> numbers = hk.ConvolutionDimensionNumbers.default(2)
-        >>> numbers.input_spatial_dimensions, numbers.kernel_output_feature_dimension
-        ((2, 3), 0)
+    Parameters
+    ----------
+    input_batch_dimension, input_feature_dimension : int
+        The dimensions of lhs that count the inputs and their features.
+    input_spatial_dimensions : sequence of int
+        The dimensions of lhs that the window moves along.
+    kernel_input_feature_dimension, kernel_output_feature_dimension : int
+        The dimensions of rhs that count the features of the input and of the output.
+    kernel_spatial_dimensions : sequence of int
+        The dimensions of rhs that run within the window, in the order of `input_spatial_dimensions`.
+    output_batch_dimension, output_feature_dimension : int
+        The dimensions of the output that count the inputs and its features.
+    output_spatial_dimensions : sequence of int
+        The dimensions of the output that count the positions of the window.
+
+    Examples
+    --------
+    >>> numbers = hk.ConvolutionDimensionNumbers.default(2)
+    >>> numbers.input_spatial_dimensions, numbers.kernel_output_feature_dimension
+    ((2, 3), 0)
     """
 
     input_batch_dimension: int

@@ -17,13 +17,26 @@ if TYPE_CHECKING:
 class DType:
     """One of HLO's primitive types. There is one object per type: compare with `is`.
 
-    `kind` is one of pred, signed, unsigned, floating, complex (the array types), token, opaque, tuple, buffer;
-    `bits` is the storage width of the value itself (pred: 8), `number` its number in xla_data.proto.
+    Attributes
+    ----------
+    name : str
+        The name in HLO text, such as "bf16".
+    kind : str
+        "pred", "signed", "unsigned", "floating" or "complex", the kinds of array types; "token", "opaque", "tuple" or
+        "buffer".
+    bits : int
+        The width of a value; 8 for pred, 0 for what is not an array type.
+    number : int
+        The type's number in xla_data.proto.
+    is_array : bool
+        Whether arrays have elements of this type.
 
-        >>> hk.bf16.bits, hk.bf16.kind, hk.bf16.numpy
-        (16, 'floating', dtype(bfloat16))
-        >>> hk.bf16[2, 3]
-        bf16[2,3]
+    Examples
+    --------
+    >>> hk.bf16.bits, hk.bf16.kind, hk.bf16.numpy
+    (16, 'floating', dtype(bfloat16))
+    >>> hk.bf16[2, 3]
+    bf16[2,3]
     """
 
     __slots__ = ("_numpy", "_numpy_name", "bits", "is_array", "kind", "name", "number")

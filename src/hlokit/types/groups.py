@@ -19,9 +19,24 @@ class ReplicaGroups:
     The form is kept for printing (HGRP-5). `groups` empty (and no other form) means one group of all participants
     (GRP-1). `as_iota` and `as_lists` bring one form to another.
 
-        >>> from hlokit.types.mesh import Axis, Mesh
-        >>> print(hk.ReplicaGroups.along(Mesh((("a", 2), ("b", 2))), [Axis("a")]).as_lists())
-        {{0,2},{1,3}}
+    Parameters
+    ----------
+    groups : tuple of tuples of int, optional
+        The ids of each group, where they are listed.
+    iota_dimensions : (int, int), optional
+        The number of groups and their size in the iota form.
+    reshape, transpose : tuple of int, optional
+        The dimensions in which the iota form lays out the ids 0, 1, ..., and the order in which it then reads them.
+    mesh : Mesh, optional
+        The mesh of devices, in the form by axes.
+    axes : tuple of Axis, optional
+        The axes of the mesh along which the devices of a group differ.
+
+    Examples
+    --------
+    >>> from hlokit.types.mesh import Axis, Mesh
+    >>> print(hk.ReplicaGroups.along(Mesh((("a", 2), ("b", 2))), [Axis("a")]).as_lists())
+    {{0,2},{1,3}}
     """
 
     groups: tuple[tuple[int, ...], ...] = ()

@@ -12,13 +12,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Layout:
-    """`minor_to_major` lists the dimensions, fastest-varying in memory first (LAYOUT-1).
+    """The order of an array's dimensions in memory, and what else HLO text and protos say of its place there.
 
-    Every other field is zero or empty unless the text gave it (LAYOUT-7, HLAY-4); none changes a value.
-    `tiles` holds tuples of sizes, an entry None standing for `*`; `splits` pairs (dimension, split indices).
+    The fields other than `minor_to_major` are kept for text and protos (LAYOUT-7, HLAY-4): no value depends on them.
 
-        >>> hk.Shape.array(hk.f32, [2, 3], layout=hk.Layout((0, 1))).to_text()
-        'f32[2,3]{0,1}'
+    Parameters
+    ----------
+    minor_to_major : tuple of int
+        The dimensions, the one that varies fastest in memory first (LAYOUT-1).
+    tiles : tuple of tuples of int, optional
+        The sizes of each tile; None stands for `*`.
+    tail_padding_alignment : int, optional
+        The number of elements to a multiple of which the array is padded.
+    index_type, pointer_type : DType, optional
+        The types of indices and pointers of a sparse array.
+    element_size_in_bits : int, optional
+        The bits that an element takes; 0: those of its type.
+    memory_space : int, optional
+        The number of the memory that holds the array.
+    splits : tuple of (int, tuple of int), optional
+        Dimensions, each with the indices at which it is split.
+    dynamic_prefix_bytes : int, optional
+        The bytes before the elements that hold the sizes of dynamic dimensions.
+
+    Examples
+    --------
+    >>> hk.Shape.array(hk.f32, [2, 3], layout=hk.Layout((0, 1))).to_text()
+    'f32[2,3]{0,1}'
     """
 
     minor_to_major: tuple[int, ...]

@@ -24,9 +24,18 @@ class Literal:
     Arrays are held by reference. Two literals are equal when shape and bytes are (large arrays: when they are
     the same array, seen alike), so -0 and 0, or NaNs of different bits, differ.
 
-        >>> literal = hk.Literal.of([1.0, 2.0])
-        >>> literal.shape, literal.to_python()
-        (f32[2], array([1., 2.], dtype=float32))
+    Attributes
+    ----------
+    shape : Shape
+        The shape.
+    value : array, tuple of Literal or None
+        The read-only array, or the literals of a tuple; None if the content is elided.
+
+    Examples
+    --------
+    >>> literal = hk.Literal.of([1.0, 2.0])
+    >>> literal.shape, literal.to_python()
+    (f32[2], array([1., 2.], dtype=float32))
     """
 
     __slots__ = ("_key", "shape", "value")

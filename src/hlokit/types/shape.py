@@ -30,19 +30,35 @@ _interned: WeakValueDictionary[tuple[Any, ...], Shape] = WeakValueDictionary()
 class Shape:
     """A type of the language (SHAPE-1). Make one by `f32[2, 3]`, `Shape.array`, `Shape.tuple` or `parse_shape`.
 
-    dtype       element type; `tuple`, `token`, `opaque` or `buffer` for what is not an array
-    dimensions  sizes (bounds, where dynamic; UNBOUNDED for `?`), empty for all but arrays
-    dynamic     one flag per dimension
-    layout      None means the default, row-major
-    elements    a tuple's element shapes, or a buffer's one content
-    depth       how deep tuples nest in it; 0 for what is not a tuple
-    logical     this shape without layouts;  static: without layouts and dynamic flags ("same shape", SHAPE-5)
+    Attributes
+    ----------
+    dtype : DType
+        The element type; `tuple`, `token`, `opaque` or `buffer` for what is not an array.
+    dimensions : tuple of int
+        The size of each dimension: of a dynamic one its bound, of an unbounded one (`?`) -2**63. Empty for what is not
+        an array.
+    dynamic : tuple of bool
+        For each dimension whether it is dynamic.
+    layout : Layout or None
+        The order of the dimensions in memory; None: row-major.
+    elements : tuple of Shape
+        The shapes of a tuple's elements, or the one content of a buffer.
+    depth : int
+        The depth to which tuples nest in it; 0 for what is not a tuple.
+    is_dynamic : bool
+        Whether it, or an element of it, has a dynamic dimension.
+    logical : Shape
+        This shape without layouts.
+    static : Shape
+        This shape without layouts and dynamic flags, by which "same shape" compares (SHAPE-5).
 
-        >>> shape = hk.f32[2, "<=3"]
-        >>> shape.rank, shape.dimensions, shape.dynamic
-        (2, (2, 3), (False, True))
-        >>> hk.Shape.tuple([shape, hk.s32[()]])
-        (f32[2,<=3], s32[])
+    Examples
+    --------
+    >>> shape = hk.f32[2, "<=3"]
+    >>> shape.rank, shape.dimensions, shape.dynamic
+    (2, (2, 3), (False, True))
+    >>> hk.Shape.tuple([shape, hk.s32[()]])
+    (f32[2,<=3], s32[])
     """
 
     __slots__ = (
@@ -470,9 +486,20 @@ NIL = Shape.tuple(())
 class ProgramShape:
     """The type of a computation: parameter shapes with their names, and the result's shape.
 
-        >>> b = hk.Builder()
-        >>> b.build(hk.neg(b.parameter(0, hk.f32[2], "x"))).program_shape
-        (x: f32[2]) -> f32[2]
+    Attributes
+    ----------
+    parameters : tuple of Shape
+        The shapes of the parameters.
+    result : Shape
+        The shape of the result.
+    names : tuple of str
+        The names of the parameters.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> b.build(hk.neg(b.parameter(0, hk.f32[2], "x"))).program_shape
+    (x: f32[2]) -> f32[2]
     """
 
     __slots__ = ("names", "parameters", "result")

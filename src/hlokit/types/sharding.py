@@ -131,18 +131,38 @@ REDUCTIONS = ("sum", "max", "min")
 class Sharding:
     """The placement of one value on the devices, or (`elements`) of the leaves of a tuple.
 
-    kind     replicated, manual, unknown, unreduced, maximal, tiled, named, tuple
-    device   the device of a maximal sharding
-    tile     sizes of the tile assignment, the trailing `last_tile_dims` not being data dimensions
-    devices  explicit device ids, or empty when `reshape` (and `transpose`) give them as an iota
-    group    ("shard_as" or "shard_like", id) or None
-    named    by the axes of a mesh
+    Parameters
+    ----------
+    kind : str
+        "replicated", "manual", "unknown", "unreduced", "maximal", "tiled", "named" or "tuple".
+    device : int, optional
+        The one device of a maximal sharding.
+    tile : tuple of int, optional
+        The number of parts along each dimension, then the sizes of the trailing dimensions that `last_tile_dims` names.
+    devices : tuple of int, optional
+        The ids of the devices in tile order, where they are listed.
+    reshape, transpose : tuple of int, optional
+        The ids in the iota form: 0, 1, ... in these dimensions, read in this order.
+    replicate_last : bool, optional
+        Whether devices along the last dimension of the tile have the same data (`last_tile_dim_replicate`).
+    last_tile_dims : tuple of str, optional
+        The kinds of the trailing dimensions of the tile that divide no data: "manual", "unreduced" or "replicated".
+    group : (str, int), optional
+        "shard_as" or "shard_like" with the number of a group of values that are placed alike.
+    metadata : str, optional
+        The metadata as HLO text writes it.
+    elements : tuple of Sharding, optional
+        The shardings of a tuple's leaves.
+    named : NamedSharding, optional
+        The sharding by the axes of a mesh.
 
-        >>> b = hk.Builder(source_info=False)
-        >>> with b.sharding("{devices=[2,1]<=[2]}"):
-        ...     x = b.parameter(0, hk.f32[4, 3])
-        >>> print(b.build(x).entry.root)
-        %parameter.1 = f32[4,3]{1,0} parameter(0), sharding={devices=[2,1]<=[2]}
+    Examples
+    --------
+    >>> b = hk.Builder(source_info=False)
+    >>> with b.sharding("{devices=[2,1]<=[2]}"):
+    ...     x = b.parameter(0, hk.f32[4, 3])
+    >>> print(b.build(x).entry.root)
+    %parameter.1 = f32[4,3]{1,0} parameter(0), sharding={devices=[2,1]<=[2]}
     """
 
     kind: str

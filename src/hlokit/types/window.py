@@ -13,11 +13,26 @@ from hlokit.types.integers import integers
 class WindowDimension:
     """One dimension of a window (WIN-1).
 
-        >>> b = hk.Builder()
-        >>> window = hk.Window((hk.WindowDimension(2, stride=2, padding_high=1),))
-        >>> sums = hk.OPS["reduce-window"](window)
-        >>> sums.window.dimensions[0].stride
-        2
+    Parameters
+    ----------
+    size : int
+        The number of elements that the window takes.
+    stride : int, optional
+        The distance between neighbouring positions of the window.
+    padding_low, padding_high : int, optional
+        The number of elements that are added before and after the operand's; negative numbers remove elements.
+    base_dilation, window_dilation : int, optional
+        The distance between neighbouring elements of the operand, and of the window.
+    reversal : bool, optional
+        Whether the window is flipped.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> window = hk.Window((hk.WindowDimension(2, stride=2, padding_high=1),))
+    >>> sums = hk.OPS["reduce-window"](window)
+    >>> sums.window.dimensions[0].stride
+    2
     """
 
     size: int
@@ -50,9 +65,16 @@ class WindowDimension:
 class Window:
     """One WindowDimension per windowed dimension.
 
-        >>> window = hk.Window((hk.WindowDimension(3, stride=2), hk.WindowDimension(5)))
-        >>> [dimension.size for dimension in window.dimensions]
-        [3, 5]
+    Parameters
+    ----------
+    dimensions : tuple of WindowDimension, optional
+        One for each dimension that the window moves along.
+
+    Examples
+    --------
+    >>> window = hk.Window((hk.WindowDimension(3, stride=2), hk.WindowDimension(5)))
+    >>> [dimension.size for dimension in window.dimensions]
+    [3, 5]
     """
 
     dimensions: tuple[WindowDimension, ...] = ()
@@ -164,11 +186,20 @@ def same_padding(base: Sequence[int], window: Sequence[int], strides: Sequence[i
 
 @dataclass(frozen=True, slots=True)
 class PaddingDimension:
-    """Edge padding (may be negative) and padding between neighbours of one dimension of pad.
+    """The padding of one dimension of `pad`.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.pad(b.constant([1, 2]), 0, [hk.PaddingDimension(1, 0, 2)])))
-        array([0, 1, 0, 0, 2], dtype=int32)
+    Parameters
+    ----------
+    edge_padding_low, edge_padding_high : int
+        The number of elements that are added before and after; negative numbers remove elements.
+    interior_padding : int, optional
+        The number of elements that are added between neighbours.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.pad(b.constant([1, 2]), 0, [hk.PaddingDimension(1, 0, 2)])))
+    array([0, 1, 0, 0, 2], dtype=int32)
     """
 
     edge_padding_low: int

@@ -94,7 +94,16 @@ class Judgement:
 class Comparison:
     """The result of `hk.compare_engines`: the reference's value and a judgement of each engine.
 
-    `is_equal`: no engine's result is wrong, undecided or missing.
+    Attributes
+    ----------
+    module : HloModule
+        The program.
+    arguments : tuple
+        Its arguments.
+    expected : array or tuple
+        The reference's result.
+    judgements : tuple of Judgement
+        A judgement of each engine: its verdict, the difference, and what that was traced to.
     """
 
     module: HloModule

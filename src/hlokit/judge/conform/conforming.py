@@ -35,9 +35,14 @@ class CaseResult:
 class Conformance:
     """The result of `hk.conform`.
 
-    engine    its name
-    results   one for each case, in the suite's order
-    chosen    the rules that were asked for, of which the suite may have no case
+    Attributes
+    ----------
+    engine : str
+        The engine's name.
+    results : tuple of CaseResult
+        A result for each case, in the suite's order.
+    chosen : tuple of Rule
+        The rules that were asked for; the suite may have no case of some.
     """
 
     engine: str

@@ -51,17 +51,25 @@ class ModuleDiff(Differences):
 
     `str(d)` is the text that `hlokit diff` prints.
 
-    changes        of the modules' headers
-    computations   every computation, in the order of `b`, then those of `a` alone
+    Attributes
+    ----------
+    a, b : HloModule
+        The two modules.
+    changes : tuple of Change
+        The differences of the modules' headers.
+    computations : tuple
+        Every computation, in the order of `b`, then those of `a` alone.
 
-        >>> a = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
-        >>> b = hk.parse("HloModule m\\nENTRY e { p = f32[2] parameter(0) ROOT q = f32[2] sine(p) }")
-        >>> print(hk.diff(a, b))
-        HloModule m -> m: 1 same, 1 changed
-        ENTRY %e
-        ~ %y = f32[2]{0} negate(%x)
-          %q = f32[2]{0} sine(%p)
-            opcode: negate -> sine
+    Examples
+    --------
+    >>> a = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+    >>> b = hk.parse("HloModule m\\nENTRY e { p = f32[2] parameter(0) ROOT q = f32[2] sine(p) }")
+    >>> print(hk.diff(a, b))
+    HloModule m -> m: 1 same, 1 changed
+    ENTRY %e
+    ~ %y = f32[2]{0} negate(%x)
+      %q = f32[2]{0} sine(%p)
+        opcode: negate -> sine
     """
 
     def to_text(self) -> str:

@@ -60,10 +60,16 @@ class Finding:
 class Campaign:
     """The result of `hk.fuzz`.
 
-    verdicts   how often each engine got each verdict
-    findings   by cause
-    skipped    programs that the reference itself refuses
-    next_seed  where the same campaign goes on
+    Attributes
+    ----------
+    verdicts : Counter
+        The number of programs by engine and verdict.
+    findings : dict of Finding
+        The findings by cause.
+    skipped : int
+        The number of programs that the reference itself refuses.
+    next_seed : int
+        The seed from which the campaign can go on.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter[str])

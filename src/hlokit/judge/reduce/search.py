@@ -34,10 +34,18 @@ class Step:
 class Reduction:
     """The result of `hk.reduce_module`.
 
-    module, arguments   the least program found that shows the fault, and its arguments, if any were given
-    steps               the edits that led there
-    tries               the number of programs that were checked
-    is_complete         no edit makes it smaller; False if the time limit ended the search
+    Attributes
+    ----------
+    module : HloModule
+        The smallest program found that shows the fault.
+    arguments : list or None
+        Its arguments, if any were given.
+    steps : list of Step
+        The edits that led there.
+    tries : int
+        The number of programs that were checked.
+    is_complete : bool
+        Whether no edit makes it smaller; False if the time limit ended the search.
     """
 
     module: HloModule

@@ -22,16 +22,29 @@ if TYPE_CHECKING:
 class Invocation:
     """One execution of a custom-call: its operands' values, the result's shape, and what the instruction says.
 
-    Arrays are read-only and row-major in meaning (layouts are not applied); tuples are Python tuples, tokens None.
-    `device`: the one that it runs on.
+    >>> b = hk.Builder()
+    >>> def scaled(call: hk.Invocation):
+    ...     return call.operands[0] * float(call.opaque)
+    >>> hk.register_custom_call("example_scaled", scaled, whole_call=True, replace=True)
+    >>> module = b.build(hk.custom_call(b, "example_scaled", [b.constant([1.0, 2.0])], hk.f32[2], "10"))
+    >>> hk.evaluate(module)
+    array([10., 20.], dtype=float32)
 
-        >>> b = hk.Builder()
-        >>> def scaled(call: hk.Invocation):
-        ...     return call.operands[0] * float(call.opaque)
-        >>> hk.register_custom_call("example_scaled", scaled, whole_call=True, replace=True)
-        >>> module = b.build(hk.custom_call(b, "example_scaled", [b.constant([1.0, 2.0])], hk.f32[2], "10"))
-        >>> hk.evaluate(module)
-        array([10., 20.], dtype=float32)
+    Attributes
+    ----------
+    operands : tuple
+        The values of the operands: read-only arrays, row-major (layouts are not applied); tuples of them; None for a
+        token.
+    shape : Shape
+        The result's shape.
+    opaque : str
+        The instruction's `backend_config`.
+    computations : sequence of callable
+        The computations that the instruction calls, as functions of values.
+    op : Op
+        The op with its attributes.
+    device : Device
+        The device that it runs on.
     """
 
     operands: tuple[Any, ...]

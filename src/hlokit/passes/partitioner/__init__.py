@@ -51,10 +51,16 @@ MOST_DEVICES = 1 << 12
 class Partitioned:
     """A program for each device of a mesh.
 
-    module          runs on every device: on its parts, with collectives; `num_partitions` is the number of devices
-    reasons         of each collective, and of each op that runs on whole values
-    in_shardings    of each array of the parameters, in order; out_shardings: of each array of the result
-    propagation     where every array of the program lies, and why
+    Attributes
+    ----------
+    module : HloModule
+        The program of a device: it runs on parts, with collectives. Its `num_partitions` is the number of devices.
+    reasons : tuple of Reason
+        The reason of each collective, and of each op that runs on whole values.
+    in_shardings, out_shardings : tuple of NamedSharding
+        The sharding of each array of the parameters, and of the result.
+    propagation : Propagation
+        The sharding of every array of the program, with its reason.
     """
 
     module: HloModule
