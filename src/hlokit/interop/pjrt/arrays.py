@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,7 @@ def buffer_shape(buffer: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return dimensions, numpy_type(read_word(buffer + BUFFER.offset("type")) & 0xFFFFFFFF)
 
 
+@cache
 def numpy_type(number: int) -> np.dtype[Any]:
     """NumPy's type for a PJRT_Buffer_Type."""
     from hlokit.types.dtype import DTYPES
@@ -62,5 +65,5 @@ def new_storage(array: _Array) -> int:
 def new_buffer(storage: int, shape: Sequence[int], type: int, device: int, memory: int) -> int:
     """A buffer that takes the storage over."""
     dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
-    size = int(np.prod(shape, dtype=np.int64)) * numpy_type(type).itemsize
+    size = math.prod(shape) * numpy_type(type).itemsize
     return native().make_buffer(storage, device, memory, type, len(shape), ctypes.addressof(dims), size)

@@ -80,6 +80,7 @@ _SHAPE = {"type": I32, "rank": I64, "dims": POINTER, "nbytes": I64}
 TAKE_LARGE = Prototype("take_large", POINTER, {"size": I64})
 GIVE_LARGE = Prototype("give_large", None, {"data": POINTER, "size": I64})
 ALLOCATE = Prototype("allocate", POINTER, {"size": I64})
+HOLD = Prototype("hold", None, {"storage": POINTER})
 RELEASE = Prototype("release", None, {"storage": POINTER})
 MAKE_BUFFER = Prototype("make_buffer", POINTER, {"storage": POINTER, "device": POINTER, "memory": POINTER, **_SHAPE})
 ACQUIRE = Prototype("acquire", POINTER, {"buffer": POINTER})
@@ -119,7 +120,7 @@ def write(module: Module, platform: str = "linux") -> None:
     """Adds the functions and their data."""
     module.use(MEMORY_TABLE)
     for function in (
-        _take_large(platform), _give_large(), _allocate(), _release(), _make_buffer(), _acquire(), _take(),
+        _take_large(platform), _give_large(), _allocate(), _hold(), _release(), _make_buffer(), _acquire(), _take(),
         _drop_buffer(), _is_dense(), _get_user_data(), _set_user_data(),
     ):  # fmt: skip
         module.add(function, exported=True)
@@ -205,6 +206,14 @@ def _allocate() -> Function:
     storage = _storage(f, HEAD, data)
     storage["capacity"].store(whole)
     f.returns(storage)
+    return f
+
+
+def _hold() -> Function:
+    """Takes one reference more to a storage."""
+    f = Function.of(HOLD)
+    f.pointer("storage", STORAGE)["refs"].atomicrmw("add", 1)
+    f.returns()
     return f
 
 

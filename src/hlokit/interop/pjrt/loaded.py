@@ -10,6 +10,7 @@ import numpy as np
 
 from hlokit.errors import ArgumentError, EvaluationError, HlokitError
 from hlokit.interop.pjrt.arrays import buffer_shape, buffer_type, nbytes, new_buffer, new_storage, storage_view
+from hlokit.interop.pjrt.buffers import STORAGE
 from hlokit.interop.pjrt.client import Device
 from hlokit.interop.pjrt.execute import ARGUMENT, DONATED, LEVELS, OVERWRITTEN, PROGRAM, RESULT
 from hlokit.interop.pjrt.kept import compiled
@@ -191,15 +192,24 @@ def execute(
     loaded: Loaded, lists: Sequence[Sequence[int]], kept: Sequence[int], places: Sequence[Device]
 ) -> list[list[int]]:
     """Runs the program on buffers, a list for each device; gives buffers. `kept`: arguments that are not donated."""
-    program = loaded.program
+    program, overwritten = loaded.program, loaded.run.overwritten
     if loaded.is_deleted:
         raise EvaluationError(f"{program.name}: the executable was deleted")
     given = [n for n in program.donated if n not in kept]
     storages: list[int] = []
+    own: dict[int, int] = {}
     try:
         arguments = [_arguments(program, buffers, given, storages) for buffers in lists]
+        for values, buffers in zip(arguments, lists, strict=True):
+            for number in overwritten:
+                storage = native().take(buffers[number]) if number in given else 0
+                storages += [storage] * bool(storage)
+                if storage and _is_own(storage):
+                    own[read_word(storage + STORAGE.offset("data"))] = storage
+                else:
+                    values[number] = values[number].copy()
         results = loaded.run(arguments)
-        made = [_buffers(loaded, values, place) for values, place in zip(results, places, strict=True)]
+        made = [_buffers(loaded, values, place, own) for values, place in zip(results, places, strict=True)]
     finally:
         for storage in storages:
             native().release(storage)
@@ -227,14 +237,24 @@ def _arguments(program: Program, buffers: Sequence[int], given: Sequence[int], s
     return values
 
 
-def _buffers(loaded: Loaded, values: Sequence[Any], device: Device) -> list[int]:
+def _is_own(storage: int) -> bool:
+    """Whether a storage that was taken from its buffer is held by this call alone (twice), and its memory is ours."""
+    words = (read_word(storage + STORAGE.offset(name)) for name in ("refs", "event", "callback"))
+    return tuple(words) == (2, 0, 0)
+
+
+def _buffers(loaded: Loaded, values: Sequence[Any], device: Device, own: dict[int, int]) -> list[int]:
+    """Buffers of a device's results. `own`: storages of arguments that were overwritten, by their data's addresses."""
     program = loaded.program
     made: list[int] = []
     for number, (shape, value, kind) in enumerate(zip(program.results, values, program.memory_kinds, strict=True)):
         array = np.asarray(value)
         if array.shape != loaded.run.result_dimensions(number):
             raise HlokitError(f"{program.name}: a result of sizes {list(array.shape)} where {shape} was expected")
-        made.append(
-            new_buffer(new_storage(array), array.shape, buffer_type(shape), device.address, device.memory(kind))
-        )
+        storage = own.pop(array.__array_interface__["data"][0], 0) if own else 0
+        if storage:
+            native().hold(storage)
+        else:
+            storage = new_storage(array)
+        made.append(new_buffer(storage, array.shape, buffer_type(shape), device.address, device.memory(kind)))
     return made

@@ -6,6 +6,7 @@ It is not Python's to free: C++ looks at it after Python has let go of all its o
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 import weakref
 from collections.abc import Mapping, Sequence
@@ -139,7 +140,7 @@ def view(address: int, dimensions: Sequence[int], dtype: np.dtype[Any], strides:
     if not all(dimensions):
         return np.empty(dimensions, dtype)
     if strides is None:
-        size = int(np.prod(dimensions, dtype=np.int64)) * dtype.itemsize
+        size = math.prod(dimensions) * dtype.itemsize
         return np.ndarray(dimensions, dtype, memoryview((ctypes.c_char * size).from_address(address)))
     low = sum(min(0, (n - 1) * s) for n, s in zip(dimensions, strides))
     high = sum(max(0, (n - 1) * s) for n, s in zip(dimensions, strides))

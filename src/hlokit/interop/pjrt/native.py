@@ -31,6 +31,7 @@ class Native:
         self.allocate = self._function("allocate", _WORD)
         self.acquire = self._function("acquire", _WORD)
         self.take = self._function("take", _WORD)
+        self.hold = self._function("hold", _WORD)
         self.release = self._function("release", _WORD)
         shape = (_WORD, ctypes.c_int32, _WORD, _WORD, _WORD)
         self.make_buffer = self._function("make_buffer", _WORD, _WORD, *shape)

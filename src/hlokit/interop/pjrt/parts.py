@@ -48,8 +48,9 @@ class InParts(Runner):
         root = found.module.entry.root.shape
         self._local: Sequence[Shape] = root.elements if root.is_tuple else [root]
         options = program.options
-        self._call = callable_of(found.module, 1, options.partitions, threads=options.threads)
+        self._call = callable_of(found.module, 1, options.partitions, donate=None, threads=options.threads)
         self.executable = getattr(self._call, "executable", None)
+        self.overwritten = self.executable.plan.overwritten if self.executable is not None else ()
 
     def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
         if self.program.is_spread:

@@ -28,9 +28,11 @@ class Runner:
     """Runs a program on a list of arrays for each device; gives a list for each.
 
     `executable`: its machine code, if it has any that one device runs. `module`: what a device runs, as JAX shows it.
+    `overwritten`: the numbers of arguments that a call writes to, which may give them back as results.
     """
 
     executable: Executable | None = None
+    overwritten: Sequence[int] = ()
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -77,18 +79,16 @@ class Interpreted(Runner):
 
 
 class Compiled(Runner):
-    """One device's machine code. What it overwrites is copied first: only the way without Python works in place."""
+    """One device's machine code."""
 
     def __init__(self, program: Program, executable: Executable) -> None:
         super().__init__(program)
         self.executable = executable
-        native = executable.native
-        self._overwritten = native.overwritten if native is not None else sorted(program.donated)
+        self.overwritten = executable.plan.overwritten
 
     def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
-        values = [a.copy() if i in self._overwritten else a for i, a in enumerate(arguments[0])]
         assert self.executable is not None
-        return [self._listed(self.executable(*values))]
+        return [self._listed(self.executable(*arguments[0]))]
 
 
 def interpreted(program: Program) -> Runner:

@@ -54,6 +54,25 @@ def check_data_parallel():
     stepped([(), ()], ("data",), {"all-reduce"})
 
 
+def check_donated_parts_are_overwritten():
+    f = jax.jit(lambda w, g: w - 0.1 * g.sum(0), donate_argnums=0)
+    sharding = NamedSharding(mesh_of(), P("model"))
+    grow = jax.jit(lambda w: w + 1, out_shardings=sharding)  # memory of hlokit's, which no two devices share
+    w, g = grow(put(floats(16, 8), "model")), put(floats(4, 16, 8), None, "model")
+    seen, expected = np.asarray(w), np.asarray(w) - 0.1 * floats(4, 16, 8).sum(0)
+    distinct = {shard.data.unsafe_buffer_pointer() for shard in w.addressable_shards}
+    first = f(w, g)
+    assert w.is_deleted()
+    np.testing.assert_allclose(np.asarray(first), expected, rtol=1e-5)
+    np.testing.assert_allclose(seen, floats(16, 8) + 1, rtol=1e-6)
+    del seen
+    places = [{shard.data.unsafe_buffer_pointer() for shard in first.addressable_shards}]
+    second = f(first, g)
+    places.append({shard.data.unsafe_buffer_pointer() for shard in second.addressable_shards})
+    assert places[0] == places[1] and len(distinct) == 8, (distinct, places)
+    np.testing.assert_allclose(np.asarray(second), expected - 0.1 * floats(4, 16, 8).sum(0), rtol=1e-5, atol=1e-6)
+
+
 def check_fsdp():
     stepped([("data",), ("data",)], ("data",), {"all-gather", "reduce-scatter"})
 
