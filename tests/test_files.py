@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -24,6 +25,8 @@ from hlokit.proto.module import hlo_proto, module_from_proto, module_to_proto
 from hlokit.proto.schema import message_class
 from hlokit.proto.shapes import shape_to_proto
 from hlokit.proto.snapshot import value_of_serialized
+from hlokit.proto.text_format import text_of_message
+from hlokit.tools import convert
 from hlokit.types.dtype import DType
 
 DATA = Path(__file__).parent / "data/files"
@@ -125,6 +128,91 @@ def test_a_program_without_arguments_is_no_snapshot(tmp_path: Path) -> None:
         hk.load_snapshot(tmp_path / "m.dot")
 
 
+# -- protobuf's text format
+
+LEAVES = """computations {
+  name: "e"
+  instructions {
+    name: "a.b"  # a comment
+    opcode: "parameter"
+    shape { element_type: F32 dimensions: 2 layout { minor_to_major: 0 tail_padding_alignment_in_elements: 1 } }
+    id: 1
+  }
+  instructions < name: "r" opcode: 'negate' shape: { element_type: 11, dimensions: [2] } id: 2 operand_ids: [1] >
+  id: 7
+  root_id: 2
+}
+entry_computation_id: 7
+name: "m"
+"""
+
+
+def test_a_module_in_text_format_is_read() -> None:
+    expected = hk.parse("HloModule m\nENTRY e { a.b = f32[2] parameter(0) ROOT r = f32[2] negate(a.b) }")
+    inside = "".join(f"  {line}\n" for line in LEAVES.splitlines())
+    assert str(hk.parse(LEAVES)) == str(expected)
+    for text in (f"# first\nhlo_module {{\n{inside}}}", f"hlo {{ hlo_module {{\n{inside}}} }}"):
+        assert str(hk.parse(text)) == str(hk.parse(LEAVES))
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("*.pb")), ids=lambda path: path.name)
+def test_text_format_says_what_the_bytes_say(path: Path, tmp_path: Path) -> None:
+    container = container_of(path.read_bytes())
+    assert container is not None
+    text = text_of_message(container.message.tobytes(), container.kind)
+    (tmp_path / "x.pbtxt").write_text(text, encoding="utf-8")
+    assert str(hk.load(tmp_path / "x.pbtxt")) == str(hk.load(path))
+    if container.has_arguments and container.behind is None:
+        read, expected = hk.load_snapshot(tmp_path / "x.pbtxt"), hk.load_snapshot(path)
+        assert str(read.arguments) == str(expected.arguments) and str(read.result) == str(expected.result)
+    if container.kind == "HloProto":
+        assert convert.rendered(path, "proto_text").decode() == text_of_message(hlo_proto(hk.load(path)), "HloProto")
+
+
+def test_text_format_has_xlas_names_of_values() -> None:
+    text = """HloModule m
+ENTRY e {
+  x = bf16[4,4]{1,0} parameter(0), sharding={devices=[2,1]<=[2]}, origin={{"y" {0}}}
+  y = pred[4,4]{0,1} compare(x, x), direction=LT
+  d = f32[4,4]{1,0} dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, operand_precision={high,highest}, algorithm=dot_bf16_bf16_f32
+  c = c64[4,3]{1,0} fft(d), fft_type=RFFT, fft_length={4}
+  ROOT t = (pred[4,4]{0,1}, c64[4,3]{1,0}) tuple(y, c)
+}"""
+    module = hk.parse(text)
+    written = text_of_message(hlo_proto(module), "HloProto")
+    for line in (
+        "element_type: BF16", "element_type: C64", "type: OTHER", "operand_precision: HIGH\n", "fft_type: RFFT",
+        "algorithm: ALG_DOT_BF16_BF16_F32", 'original_array {\n            instruction_name: "y"',
+    ):  # fmt: skip
+        assert line in written
+    assert str(hk.parse(written)) == str(hk.parse(hlo_proto(module)))
+
+
+def test_faults_in_text_format_have_their_place() -> None:
+    with pytest.raises(ParseError, match=r"line 5, column 13.*text format: expected string"):
+        hk.parse(LEAVES.replace('opcode: "parameter"', "opcode: {"))
+    with pytest.raises(ParseError, match="line 2, column"):
+        hk.parse('hlo_module {\n  name: 3 "jit_f"\n')
+    with pytest.raises(ParseError, match='enum type "PrimitiveType" has no value named X32'):
+        hk.parse(LEAVES.replace("F32", "X32"))
+    with pytest.raises(ParseError, match="nested too deeply"):
+        hk.parse(LEAVES.replace("shape {", "shape { " + "tuple_shapes {" * 5000))
+    with pytest.raises(ParseError, match="r: negate"):  # a rule of the language
+        hk.parse(LEAVES.replace("[2] }", "[3] }"))
+
+
+def test_fields_of_text_format_that_are_not_read_are_told() -> None:
+    for more, name in (
+        ("pjrt_id: 3", ""),
+        ("spmd_output_sharding { type: MANUAL }", "spmd_output_sharding"),
+        ("new_one { a: 1 }", "Module.new_one"),
+    ):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            assert hk.parse(LEAVES + more).name == "m"
+        assert [name in str(each.message) for each in told] == [True] * bool(name), more
+
+
 def test_snapshots_whose_literals_are_cut_off() -> None:
     data = UNOPTIMIZED.read_bytes()
     for end in (len(data) - 1, len(data) - 30, len(data) - 120):
@@ -189,8 +277,6 @@ def test_parse_takes_the_bytes_of_any_file() -> None:
         ("{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }", "a jaxpr"),
         ("import jax\n", "a Python program"),
         ('{"traceEvents": []}', "JSON"),
-        ('hlo_module {\n  name: "jit_f"\n', "HloProto or snapshot in protobuf's text format"),
-        ('name: "jit_f"\nentry_computation_name: "main.5"\n', "HloModuleProto in protobuf's text format"),
         ("executable_build_options {\n  device_ordinal: -1\n", "compile options in protobuf's text format"),
         ("platform_id: 179\nplatform_name: \"cpu\"\n", "a topology of devices in protobuf's text format"),
         ("# a comment\nxla_dump_hlo_as_text: true\n", "XLA's debug options in protobuf's text format"),

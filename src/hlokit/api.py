@@ -139,7 +139,7 @@ def load(
     - HLO text, StableHLO text
     - a StableHLO artifact (MLIR bytecode), a program that JAX exported (`Exported.serialize`)
     - HloModuleProto, HloProto (XLA's dumps, `.hlo.pb`); HloSnapshot and HloUnoptimizedSnapshot, of which
-      `load_snapshot` gives the arguments too
+      `load_snapshot` gives the arguments too; these messages in protobuf's text format (`.pbtxt`)
 
     Parameters
     ----------

@@ -41,8 +41,6 @@ _TEXTS = (
     (r"[^\s{}()=%]+\.(hlo|txt|text|mlir|mlirbc|pb|pbtxt|bin|gz)\s*\Z", "the name of a file, which hk.load reads"),
 )
 _TEXT_PROTOS = (
-    (r"hlo_module \{|hlo \{|partitions \{", "a HloProto or snapshot"),
-    (r"name: \"[^\n]*\n(entry_computation_name|computations)", "a HloModuleProto"),
     (r"executable_build_options \{|argument_layouts|compile_portable_executable", "XLA's compile options"),
     (r"platform_(id|name|version):", "a topology of devices"),
     (r"xla_\w+:", "XLA's debug options"),

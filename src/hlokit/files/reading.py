@@ -13,6 +13,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
+    from hlokit.proto.container import ProtoContainer
     from hlokit.proto.snapshot import Snapshot
 
 _BYTECODE = b"ML\xefR"
@@ -32,6 +33,8 @@ def module_of_text(
 
     verify   whether HLO is checked by the rules of its ops; keeps_regions: see parse_stablehlo
     """
+    if container := _container_of_text(text):
+        return _module_of_container(container, arguments, verify)
     try:
         if is_stablehlo(text):
             from hlokit.stablehlo.lowering import parse_stablehlo
@@ -80,6 +83,17 @@ def module_of_bytes(
         from hlokit.files.kinds import kind_of_bytes
 
         raise _no_program(kind_of_bytes(data, name))
+    return _module_of_container(container, arguments, verify)
+
+
+def _container_of_text(text: str) -> ProtoContainer | None:
+    """The message that holds a module, if the text is one in protobuf's text format."""
+    from hlokit.proto.text_format import container_of_text
+
+    return container_of_text(text)
+
+
+def _module_of_container(container: ProtoContainer, arguments: Sequence[Shape] | None, verify: bool) -> HloModule:
     from hlokit.proto.module import module_from_message
 
     return _fitting(module_from_message(container.module, verify), arguments)
@@ -96,7 +110,9 @@ def findings_of_bytes(data: bytes, name: str = "") -> list[HlokitError]:
         if not isinstance(error, ParseError) or not error.line:
             return [error]
         text = _decoded(unpacked(data)) if _is_text(unpacked(data)) else ""
-        if not text or is_stablehlo(text):
+        from hlokit.proto.text_format import message_kind
+
+        if not text or is_stablehlo(text) or message_kind(text):
             return [error]
         from hlokit.text.findings import findings
 
@@ -109,7 +125,8 @@ def snapshot_of_bytes(data: bytes, name: str = "") -> Snapshot | None:
     from hlokit.proto.container import container_of
     from hlokit.proto.snapshot import snapshot_from_container
 
-    container = container_of(unpacked(data))
+    data = unpacked(data)
+    container = _container_of_text(_decoded(data)) if _is_text(data) else container_of(data)
     return snapshot_from_container(container) if container is not None and container.has_arguments else None
 
 

@@ -18,7 +18,7 @@ from hlokit.proto.wire import NotAMessage, first, is_message, varint
 
 _OPCODE = re.compile(rb"[a-z][a-z0-9-]*")
 _MODULE, _HLO, SNAPSHOT, _UNOPTIMIZED = "HloModuleProto", "HloProto", "HloSnapshot", "HloUnoptimizedSnapshot"
-_CLASSES = {_MODULE: "Module", _HLO: "HloProto", SNAPSHOT: "HloSnapshot", _UNOPTIMIZED: "HloUnoptimizedSnapshot"}
+CLASSES = {_MODULE: "Module", _HLO: "HloProto", SNAPSHOT: "HloSnapshot", _UNOPTIMIZED: "HloUnoptimizedSnapshot"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ProtoContainer:
         """The whole message. Raises ParseError where a field of it is none."""
         from google.protobuf.message import DecodeError
 
-        message = message_class(_CLASSES[self.kind])()
+        message = message_class(CLASSES[self.kind])()
         try:
             message.ParseFromString(self.message.tobytes())
         except DecodeError as error:

@@ -61,11 +61,12 @@ def _snapshot(container: ProtoContainer, module: HloModule) -> Snapshot:
     for inputs in proto.partitions:
         values: list[Any] = []
         for descriptor in inputs.arguments_descriptors:
-            part = container.behind[position : position + descriptor.size_bytes]
-            if len(part) != descriptor.size_bytes:
-                raise ParseError(f"an argument of {descriptor.size_bytes} bytes, of which the file has {len(part)}")
+            size = descriptor.argument_size_bytes
+            part = container.behind[position : position + size]
+            if len(part) != size:
+                raise ParseError(f"an argument of {size} bytes, of which the file has {len(part)}")
             values.append(value_of_serialized(part))
-            position += descriptor.size_bytes
+            position += size
         arguments.append(values)
     return Snapshot(module, arguments)
 

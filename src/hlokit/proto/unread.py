@@ -16,10 +16,13 @@ _NAMES = {
     ("Layout", 10): "physical_shape",
     ("Layout", 13): "dim_unique",
     ("Layout", 14): "dim_ordered",
+    ("Instruction", 99): "backend_config_payload",
     ("Literal", 14): "sparse_indices",
+    ("Literal", 34): "dynamic_sizes",
     ("Module", 10): "cross_program_prefetches",
     ("Module", 12): "spmd_output_sharding",
     ("Module", 14): "spmd_parameters_shardings",
+    ("Module", 20): "original_value_recovery_table",
     ("OpSharding", 2): "tile_shape",
 }
 """XLA's names of fields that are not read, by message and number."""
@@ -27,6 +30,8 @@ _OF_THE_COMPILATION = {
     ("Module", 13),  # profile_info
     ("Module", 15),  # device_assignment
     ("Module", 16),  # use_auto_spmd_partitioning
+    ("Module", 21),  # device_type
+    ("Module", 23),  # pjrt_id
     ("OpMetadata", 8),  # size_of_generated_code_in_bytes
     ("OpMetadata", 9),  # size_of_memory_working_set_in_bytes
     ("OpMetadata", 10),  # profile_info

@@ -12,12 +12,24 @@ from hlokit.tools.dot import dot_text
 from hlokit.tools.files import content_of, is_standard, loaded, write
 
 Form = Literal[
-    "default", "short_parsable", "canonical", "fingerprint", "proto", "hlo_proto", "dot", "stablehlo", "artifact"
+    "default",
+    "short_parsable",
+    "canonical",
+    "fingerprint",
+    "proto",
+    "hlo_proto",
+    "proto_text",
+    "dot",
+    "stablehlo",
+    "artifact",
 ]
 
 _FORMS: dict[str, Form] = {
     ".hlo.pb": "hlo_proto",
     ".pb": "proto",
+    ".pbtxt": "proto_text",
+    ".txtpb": "proto_text",
+    ".textproto": "proto_text",
     ".hlo": "default",
     ".txt": "default",
     ".dot": "dot",
@@ -39,7 +51,8 @@ def convert(file: Path, output: Path, *, to: Form | None = None, version: str = 
         the file to write; `-` is the standard output.
     to:
         the form; without it the end of the output's name decides: .hlo or .txt HLO text, .hlo.pb a HloProto as XLA's
-        dumps hold, .pb a HloModuleProto as jaxlib gives, .dot or .gv a graph, .mlir StableHLO text, .mlirbc a portable
+        dumps hold, .pb a HloModuleProto as jaxlib gives, .pbtxt or .txtpb a HloProto in protobuf's
+        text format, .dot or .gv a graph, .mlir StableHLO text, .mlirbc a portable
         StableHLO artifact. HLO text for a name without a suffix, and for `-`.
     version:
         of an artifact: the StableHLO version whose readers, and those of later ones, are to read it.
@@ -75,6 +88,11 @@ def rendered(file: Path, form: str, version: str = "1.17.0") -> bytes:
         from hlokit.proto.module import hlo_proto
 
         return hlo_proto(module)
+    if form == "proto_text":
+        from hlokit.proto.module import hlo_proto
+        from hlokit.proto.text_format import text_of_message
+
+        return text_of_message(hlo_proto(module), "HloProto").encode("utf-8", "surrogateescape")
     if form == "dot":
         return dot_text(module).encode()
     if form == "stablehlo":
