@@ -25,7 +25,7 @@ def three_fry(state: Array, sizes: tuple[int, ...], bits: int) -> tuple[Array, A
         count = 1
         data = _three_fry_blocks(key, counter, count)[0].reshape(())
     else:
-        split = _split_dimension(sizes)
+        split = split_dimension(sizes)
         half = (*sizes[:split], -(-sizes[split] // 2), *sizes[split + 1 :])
         count = math.prod(half)
         pairs = np.stack([word.reshape(half) for word in _three_fry_blocks(key, counter, count)], split + 1)
@@ -34,7 +34,7 @@ def three_fry(state: Array, sizes: tuple[int, ...], bits: int) -> tuple[Array, A
     return np.array([key, counter + np.uint64(count)]), data
 
 
-def _split_dimension(sizes: tuple[int, ...]) -> int:
+def split_dimension(sizes: tuple[int, ...]) -> int:
     """The first dimension of even size, else the first of the largest (RBG-11)."""
     even = [d for d, size in enumerate(sizes) if size % 2 == 0]
     return even[0] if even else sizes.index(max(sizes))

@@ -20,6 +20,7 @@ from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.op import OPS, Op, infer_shape
 from hlokit.ops.control_flow import Call, Conditional, While
 from hlokit.ops.movement import Concatenate
+from hlokit.ops.random import RngBitGenerator
 from hlokit.ops.reduction import Reduce
 from hlokit.ops.structure import Constant, GetTupleElement, OptBarrier, Parameter, Tuple
 from hlokit.passes.partitioner.emission import Emission, addition
@@ -40,6 +41,7 @@ from hlokit.passes.partitioner.placement import Grid, Parts, Placement
 from hlokit.passes.partitioner.plan import Planner, Step
 from hlokit.passes.partitioner.projection import parts_of_factors, placement_of_factors
 from hlokit.passes.partitioner.propagation import Propagation, said_of, stated
+from hlokit.passes.partitioner.random_bits import random_bits
 from hlokit.passes.partitioner.reasons import Reason
 from hlokit.passes.partitioner.regions import SHARDING, TO_SHARD, TO_WHOLE, collective, entered, left, target_of
 from hlokit.passes.partitioner.terms import linear_operands
@@ -294,6 +296,8 @@ class Lowering:
         if self.partitioner.has_regions and (op.form == "communicate" or op.asks_device):
             return collective(self, instruction)
         _refuse(instruction)
+        if isinstance(op, RngBitGenerator) and (bits := random_bits(self, instruction, op)) is not None:
+            return bits
         relation = relation_of(instruction)
         if relation is None:
             return self._whole(instruction, f"{op.opcode} has no relation of dimensions: it runs on whole values")
