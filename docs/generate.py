@@ -625,7 +625,7 @@ def jax_functions() -> str:
     counts = Counter(works.values())
     lines = [f"The tests compare {len(works)} functions in {len(counts)} public modules with JAX's CPU client:", ""]
     lines += [", ".join(f"`{module}` {count}" for module, count in sorted(counts.items())) + "."]
-    lines += ["", "Of what they try, this does not work:" if refused else "All of them agree."]
+    lines += ["", "These do not work:" if refused else "All of them agree."]
     lines += ["", *(f"- `{name}`: {reason}" for name, reason in sorted(refused.items()))] if refused else []
     return "\n".join(lines)
 
