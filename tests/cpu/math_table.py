@@ -8,7 +8,7 @@ from tests.cpu.accuracy import arguments, computed, errors_in_ulp
 
 
 def main() -> None:
-    print("| function | type | bound, ULP | measured | arguments |\n|---|---|---|---|---|")
+    print("| function | type | bound, ULP | largest error | arguments |\n|---|---|---|---|---|")
     for (name, dtype), bound in BOUNDS.items():
         operands = arguments(name, dtype, 400_000 if dtype is f32 else 3000)
         errors = errors_in_ulp(name, dtype, operands, computed(name, dtype, operands, 16))
