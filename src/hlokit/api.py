@@ -387,9 +387,9 @@ def compare_engines(
     Parameters
     ----------
     module : HloModule
-        A program for one device.
+        A program. jaxlib's engines and commands run programs for one device.
     args : array_like
-        One for each parameter, as `hk.evaluate` takes them.
+        One for each parameter, as `hk.evaluate` takes them; for several devices a list for each.
     engines : sequence of str or Engine, optional
         Names, or engines that were made before: "passes" (the reference after the passes), "compiled", "compiled-1" (on
         one thread), "strict", "jaxlib" (XLA's CPU client of this Python), "jaxlib@PYTHON" (of another Python),
@@ -436,6 +436,7 @@ def fuzz(
     modules: Sequence[HloModule] = (),
     mutate: Sequence[HloModule] = (),
     shardings: bool = False,
+    collectives: bool = False,
     folder: str | Path | None = None,
     seconds: float = 60.0,
     reduce_seconds: float = 30.0,
@@ -463,6 +464,8 @@ def fuzz(
         Programs that are mutated: other ops, operands and sizes, a few at a time.
     shardings : bool, optional
         Whether arrays get random shardings of a mesh, for the engines "partitioned" and "partitioned-compiled".
+    collectives : bool, optional
+        Whether programs are for 2 to 8 devices, with collectives. Findings of these are not reduced.
     folder : path, optional
         Where the least program of each cause, its arguments and a report are kept, and where a campaign that was
         stopped goes on.
@@ -500,8 +503,8 @@ def fuzz(
         )  # fmt: skip
     where = None if folder is None else Path(folder)
     return fuzz(
-        count, engines, seed=seed, options=options, modules=modules, mutate=mutate, shardings=shardings, folder=where,
-        seconds=seconds, reduce_seconds=reduce_seconds,
+        count, engines, seed=seed, options=options, modules=modules, mutate=mutate, shardings=shardings,
+        collectives=collectives, folder=where, seconds=seconds, reduce_seconds=reduce_seconds,
     )  # fmt: skip
 
 

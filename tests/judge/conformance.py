@@ -1,10 +1,12 @@
 """Records the cases of `hlokit conform`: python -m tests.judge.conformance writes src/hlokit/judge/conform/cases.jsonl.gz.
 
-    --texts    records the cases of texts alone, and keeps the others
+    --texts          records the cases of texts alone, and keeps the others
+    --devices FILE   records the cases of several devices in a file of golden cases, and keeps the others
 
 Rules' examples: the tests that name rules (@rule) run, and each program that one evaluates in this process, with what
 came out, is a case of the rules of values that the test names. Recorded cases: those of tests/data/golden_sample, with
-XLA's own results, are cases of the rules of values of their ops.
+XLA's own results, are cases of the rules of values of their ops. Cases of several devices are kept as they are without
+--devices.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from hlokit.files.arrays import leaves_of
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.arguments import arguments_of
 from hlokit.judge.conform.cases import ConformanceCase, Kind, cases, recorded
+from hlokit.judge.devices import devices_of
 from hlokit.rules import LABEL, rules, selected
 from hlokit.text.parser import parse_hlo
 from tests.golden.cases import read_cases
@@ -245,6 +248,19 @@ def of_xla() -> Iterator[ConformanceCase]:
             yield recorded(found.name, labels, module, case.inputs, case.outputs)
 
 
+def of_devices(path: Path) -> Iterator[ConformanceCase]:
+    """The cases of several devices that were recorded of XLA."""
+    for case in read_cases(path):
+        if case.kind != "ok" or case.hlo is None or not case.replica_inputs or not case.is_judged:
+            continue
+        module = hk.parse(case.hlo)
+        module.replica_count = len(case.replica_inputs)
+        labels = [label for label in _rules_of(module) if rules()[label].kind == "V"]
+        given, results = ([a for own in part for a in own] for part in (case.replica_inputs, case.replica_outputs))
+        if labels and sum(a.nbytes for a in (*given, *results)) <= _LARGEST:
+            yield recorded(f"xla::{case.id}", labels, module, given, results)
+
+
 def _rules_of(module: HloModule) -> list[str]:
     """The rules that say the values of the ops of the entry."""
     found: dict[str, None] = {}
@@ -256,9 +272,16 @@ def _rules_of(module: HloModule) -> list[str]:
 
 def main() -> None:
     """Writes the file; prints how many cases and rules it has."""
-    kept = [case for case in cases() if case.kind == "values"] if "--texts" in sys.argv else [*of_rules(), *of_xla()]
+    known = cases()
+    apart = [case for case in known if case.kind == "values" and devices_of(case.module) > 1]
+    one = [case for case in known if case not in apart]
+    if "--devices" in sys.argv:
+        apart = list(of_devices(Path(sys.argv[sys.argv.index("--devices") + 1])))
+    else:
+        kept = [c for c in one if c.kind == "values"] if "--texts" in sys.argv else [*of_rules(), *of_xla()]
+        one = [*kept, *of_texts(), *of_wrong_texts(kept)]
     unique: dict[tuple[object, ...], ConformanceCase] = {}
-    for case in [*kept, *of_texts(), *of_wrong_texts(kept)]:
+    for case in [*one, *apart]:
         unique.setdefault((case.kind, case.rules, case.text.partition("\n")[2], case.given), case)
     lines = "".join(case.to_json() + "\n" for case in unique.values())
     TARGET.write_bytes(gzip.compress(lines.encode(), 9, mtime=0))

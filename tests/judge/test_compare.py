@@ -91,6 +91,15 @@ def faulty(folder: Path, engine: str, file: str, old: str, new: str) -> WorkerEn
 
 DOUBLED = "result = (tail * square).fma(r, r)", "result = (tail * square).fma(r, r + r)"
 
+EXCHANGED = """HloModule m, replica_count=2, num_partitions=2
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }
+ENTRY e {
+  x = f32[4] parameter(0)
+  y = f32[4] sine(x)
+  z = f32[4] all-to-all(y), dimensions={0}, replica_groups={{1,0}}
+  ROOT w = f32[4] all-reduce(z), to_apply=add, channel_id=1, replica_groups={{0,1,2,3}}, use_global_device_ids=true
+}"""
+
 SORTED = """HloModule m
 less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT l = pred[] compare(a, b), direction=LT }
 ENTRY e {
@@ -293,3 +302,23 @@ ENTRY e { x = f32[2] parameter(0) y = f32[2] sine(x) ROOT c = f32[2] call(y), to
     (judgement,) = found.judgements
     assert judgement.verdict == "failed"
     assert judgement.instruction.startswith("%c = f32[2]{0} call(")
+
+
+def test_programs_for_several_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    module, file = hk.parse(EXCHANGED), tmp_path / "m.hlo"
+    file.write_text(EXCHANGED)
+    given = [[np.arange(4, dtype=np.float32) + device] for device in range(4)]
+    found = hk.compare_engines(module, *given, engines=["passes", "compiled", "strict", "jaxlib"])
+    assert [j.verdict in ("equal", "allowed") for j in found.judgements] == [True, True, True, False]
+    assert found.judgements[3].verdict == "unsupported"
+    with pytest.raises(hk.ArgumentError, match="1 lists of arguments, expected one for each of 4 devices"):
+        hk.compare_engines(module, *given[:1])
+    meet = "for sent in process.meet(self, members, blocks)"
+    with faulty(tmp_path, "passes", "ops/exchanges.py", meet, meet + "[::-1]") as engine:
+        (wrong,) = hk.compare_engines(module, *given, engines=[engine]).judgements
+    assert wrong.verdict == "wrong"
+    assert "all-to-all" in wrong.instruction
+    np.savez(tmp_path / "in.npz", **{f"in{device}": own for device, (own,) in enumerate(given)})  # type: ignore[arg-type]
+    assert run(file, "--engines", "strict", "--input", tmp_path / "in.npz") == 0
+    assert run(file, "--engines", "strict") == 0
+    assert "strict: equal" in capsys.readouterr().out

@@ -75,6 +75,13 @@ def test_a_wrong_engine_fails_the_rules_that_it_breaks(tmp_path: Path) -> None:
     assert report.to_json()["rules"]["CLAMP-7"]["failed"] > 0
 
 
+def test_collectives_run_on_four_devices() -> None:
+    report = hk.conform("compiled", rules=["AGATHER", "A2A", "ARED", "CPERM"])
+    assert report.is_conforming
+    assert {r.case.module.replica_count for r in report.results if r.case.kind == "values"} == {4}
+    assert report.counts()["passed"] > 20
+
+
 class Lacking(Engine):
     """An engine that has no clamp."""
 

@@ -1,12 +1,13 @@
 """`hk.fuzz`, `hlokit fuzz` and reports: findings of an engine that is wrong, reduced and told apart."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import hlokit as hk
 from hlokit.judge.fuzz.campaign import OF_SHARDINGS, again, drawn
-from hlokit.judge.fuzz.graph import Options
+from hlokit.judge.fuzz.graph import COLLECTIVES, Options
 from hlokit.judge.fuzz.mutations import mutated
 from hlokit.judge.fuzz.programs import grown, random_module
 from hlokit.judge.fuzz.shardings import sharded
@@ -98,8 +99,10 @@ def test_bad_arguments() -> None:
     for wrong, what in (({"ops": ["sum"]}, "no op 'sum'"), ({"types": ["f33"]}, "no element type 'f33'")):
         with pytest.raises(hk.ArgumentError, match=what):
             hk.fuzz(1, **wrong)  # type: ignore[arg-type]
-    with pytest.raises(hk.ArgumentError, match="all-reduce is not drawn"):
+    with pytest.raises(hk.ArgumentError, match="all-reduce is not drawn for one device"):
         hk.fuzz(1, ops=["all-reduce"])
+    with pytest.raises(hk.ArgumentError, match="collectives are drawn alone"):
+        hk.fuzz(1, collectives=True, shardings=True)
     with pytest.raises(hk.ArgumentError, match="count"):
         hk.fuzz(0)
 
@@ -138,6 +141,30 @@ def test_shardings_are_drawn_and_divided() -> None:
     assert not found.findings
     assert found.verdicts["partitioned: equal"] >= 2
     assert found.verdicts["partitioned-compiled: equal"] + found.verdicts["partitioned-compiled: allowed"] >= 2
+
+
+def test_collectives_are_drawn() -> None:
+    opcodes: Counter[str] = Counter()
+    for seed in range(60):
+        module = drawn(seed, collectives=True)
+        hk.verify(hk.parse(str(module)))
+        assert 1 < module.replica_count * module.num_partitions <= 8
+        opcodes.update(i.opcode for i in module.entry.instructions)
+    assert set(COLLECTIVES) - set(opcodes) <= {"partition-id"}
+    assert str(drawn(3, collectives=True)) == str(drawn(3, collectives=True))
+    found = hk.fuzz(8, collectives=True)
+    assert not found.findings and not found.skipped
+    assert found.verdicts["passes: equal"] == found.verdicts["strict: equal"] == 8
+
+
+def test_wrong_collectives_are_found_and_kept(tmp_path: Path) -> None:
+    """The kept program has the arguments of all its devices, and is right on an engine without the fault."""
+    folder, meet = tmp_path / "found", "for sent in process.meet(self, members, blocks)"
+    with faulty(tmp_path, "passes", "ops/exchanges.py", meet, meet + "[::-1]") as engine:
+        found = hk.fuzz(6, [engine], ops=["all-to-all"], types=["s32"], collectives=True, folder=folder)
+    assert any("all-to-all to s32" in cause for cause in found.findings)
+    assert "device 1, " in next(folder.glob("*/report.md")).read_text()
+    assert all(comparison.is_equal for comparison in again(folder, ["passes"]).values())
 
 
 def test_a_program_without_shardings_is_not_divided() -> None:

@@ -50,8 +50,6 @@ def read_replica_groups(lexer: Lexer) -> ReplicaGroups:
     if len(count_and_size) != 2:
         raise lexer.error("the iota form has two dimensions, groups and group size", "HGRP-3", start)
     try:
-        groups = ReplicaGroups.iota(*count_and_size, sizes, order)
-        sizes, order = merged_iota(groups.reshape, groups.transpose)
         return ReplicaGroups.iota(*count_and_size, sizes, order)
     except ShapeError as error:
         raise lexer.error(str(error), error.label, start) from None

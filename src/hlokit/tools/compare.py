@@ -19,7 +19,7 @@ from hlokit.judge.compare.stages import compare_stages
 from hlokit.judge.diff.folders import Stage, stages_in
 from hlokit.judge.engines.engine import CommandEngine, Engine, engine_of
 from hlokit.tools.files import loaded
-from hlokit.tools.inputs import arguments_for
+from hlokit.tools.inputs import arguments_for, arguments_of_devices
 from hlokit.tools.progress import progress
 from hlokit.tools.status import DONE, FOUND
 
@@ -61,7 +61,8 @@ def compare(
         a command that is run for the program as well, without a shell: {hlo} in it is the name of the program (a
         HloProto), {inputs} of an .npz with in0, in1, ..., {outputs} of the .npz that it is to write, with out0, ...
     input:
-        an .npz with the arguments, by the names of the parameters or as arr_0, arr_1, ...
+        an .npz with the arguments, by the names of the parameters or as arr_0, arr_1, ...; of several devices in0, in1,
+        ..., those of the first, then those of the next.
     random:
         a seed for random arguments; without `input` it is 0.
     timeout:
@@ -90,7 +91,7 @@ def compare(
         return _compare_dump(file, 0 if random is None else random, timeout, memory << 20, json)
     module = loaded(file)
     verify(module)
-    arguments = arguments_for(module, input, random if random is not None or input is not None else 0)
+    arguments = arguments_of_devices(module, input, random if random is not None or input is not None else 0)
     names = [name.strip() for name in (_ENGINES if engines is None else engines).split(",") if name.strip()]
     with ExitStack() as stack:
         opened: list[Engine] = [stack.enter_context(engine_of(n, timeout, memory << 20)) for n in names]

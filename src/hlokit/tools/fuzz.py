@@ -28,6 +28,7 @@ def fuzz(
     instructions: int | None = None,
     largest: int = 5,
     shardings: bool = False,
+    collectives: bool = False,
     folder: Path | None = None,
     timeout: float = 60.0,
     reduce_limit: float = 30.0,
@@ -63,6 +64,8 @@ def fuzz(
     shardings:
         give arrays random shardings of a mesh of 2 to 8 devices, for the engines partitioned and partitioned-compiled,
         which put collectives in and run the parts; these are the engines without --engines.
+    collectives:
+        draw programs for 2 to 8 devices, with collectives. Findings are not reduced; jaxlib's engines do not run them.
     folder:
         where findings are kept.
     timeout:
@@ -100,8 +103,8 @@ def fuzz(
     with progress("programs", count) as advance:
         found = run_campaign(
             count, names, seed=seed, options=options, modules=modules,
-            mutate=[loaded(file) for file in mutate or ()], shardings=shardings, folder=folder, seconds=timeout,
-            reduce_seconds=reduce_limit, on_finding=_tell, on_program=advance,
+            mutate=[loaded(file) for file in mutate or ()], shardings=shardings, collectives=collectives,
+            folder=folder, seconds=timeout, reduce_seconds=reduce_limit, on_finding=_tell, on_program=advance,
         )  # fmt: skip
     print(json_module.dumps(found.to_json(), indent=2) if json else found)
     return FOUND if found.findings else DONE

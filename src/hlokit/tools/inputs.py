@@ -12,6 +12,7 @@ import numpy as np
 from hlokit.errors import ArgumentError, HlokitError
 from hlokit.files.arrays import arguments_from_arrays, arrays_in, made_up
 from hlokit.hlo.module import HloModule
+from hlokit.judge.devices import arguments_in, devices_of
 from hlokit.text.literals import parse_literal
 from hlokit.text.shapes import parse_shape
 from hlokit.tools.files import content_of
@@ -53,6 +54,20 @@ def _value(word: str) -> Any:
     except HlokitError as error:
         raise ArgumentError(f"--input {word}: {error}") from None
     return np.full(shape.dimensions, one, shape.dtype.numpy)
+
+
+def arguments_of_devices(module: HloModule, input: Path | None, random: int | None) -> list[Any]:
+    """As `arguments_for`; for several devices a list for each, of one file."""
+    count = devices_of(module)
+    if count == 1:
+        return arguments_for(module, input, random)
+    if input is None:
+        return [arguments_for(module, None, random, device) for device in range(count)]
+    try:
+        return arguments_in(module, arrays_in(content_of(input)))
+    except ArgumentError as error:
+        error.file = str(input)
+        raise
 
 
 def arguments_for(module: HloModule, input: Path | None, random: int | None, device: int = 0) -> list[Any]:

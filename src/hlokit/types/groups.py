@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hlokit.errors import ShapeError
 from hlokit.types.integers import integers
-from hlokit.types.iota import MOST_IDS, iota_ids
+from hlokit.types.iota import MOST_IDS, iota_ids, merged_iota
 from hlokit.types.mesh import Axis, Mesh
 
 
@@ -67,7 +67,7 @@ class ReplicaGroups:
 
     @staticmethod
     def iota(count: int, size: int, reshape: Iterable[int], transpose: Iterable[int] | None = None) -> ReplicaGroups:
-        """The iota form `[count,size]<=[reshape]T(transpose)`.
+        """The iota form `[count,size]<=[reshape]T(transpose)`, with as few dimensions as say the same.
 
         Parameters
         ----------
@@ -96,7 +96,7 @@ class ReplicaGroups:
             raise ShapeError("HGRP-3", "iota replica groups", (count, size, *sizes), "positive sizes of equal product")
         if sorted(order) != list(range(len(sizes))):
             raise ShapeError("HGRP-3", "iota transpose", order, f"a permutation of 0..{len(sizes) - 1}")
-        return ReplicaGroups((), (count, size), sizes, order)
+        return ReplicaGroups((), (count, size), *merged_iota(sizes, order))
 
     @staticmethod
     def along(mesh: Mesh, axes: Iterable[Axis]) -> ReplicaGroups:

@@ -25,10 +25,12 @@ from hlokit.interpreter import evaluate as interpreter
 from hlokit.interpreter.callee import Callee
 from hlokit.interpreter.order import evaluation_order
 from hlokit.interpreter.process import Process
+from hlokit.interpreter.routes import Place
 from hlokit.judge.closeness.bounds import allowed, computed_by
 from hlokit.judge.closeness.equality import bits, differs, info_of, is_array, is_floating, is_nan, leaves, place
 from hlokit.judge.closeness.open import OPEN, Site, other_value
 from hlokit.judge.deadline import Deadline
+from hlokit.judge.devices import on_each
 from hlokit.ops.structure import GetTupleElement, Parameter
 from hlokit.types import dtype as dtypes
 
@@ -100,10 +102,9 @@ def rules_that_allow(
     def is_near(labels: Sequence[str]) -> bool:
         return near(ours, theirs, module, inputs, 0, labels, overflows=False, seconds=seconds) is None
 
-    noise = _Noise(np.random.default_rng(0), 1.0, 0.0, flushes=False, rules=tuple(OPEN))
-    with np.errstate(all="ignore"):
-        _Perturbed(noise, seconds).value_of(module.entry, inputs)
-    found = [label for label in OPEN if label in noise.met]
+    met: set[str] = set()
+    _perturbed(module, inputs, 0, 1.0, 0.0, tuple(OPEN), seconds, flushes=False, met=met)
+    found = [label for label in OPEN if label in met]
     for label in found:
         if is_near((label,)):
             return (label,)
@@ -238,13 +239,22 @@ def _perturbed(
     rounding: float = 1.0,
     rules: Sequence[str] = (),
     seconds: float = math.inf,
+    *,
+    flushes: bool = True,
+    met: set[str] | None = None,
 ) -> Any:
     """The entry's value where every instruction's result is off by `rounding` times what its op may be off, in what it
-    calls too, and is another by the rules that leave it open."""
-    with np.errstate(all="ignore"):
-        flushes = nan_sign > 0 and rounding > 0
-        noise = _Noise(np.random.default_rng(seed), nan_sign, rounding, flushes, tuple(rules))
-        return _valid(_Perturbed(noise, seconds).value_of(module.entry, inputs))
+    calls too, and is another by the rules that leave it open; of several devices a list. `met` gets those rules."""
+    parts = seed if isinstance(seed, tuple) else (seed,)
+    flushes = flushes and nan_sign > 0 and rounding > 0
+
+    def run(process: Process, arguments: Sequence[Any]) -> Any:
+        source = np.random.default_rng((*parts, process.device) if process.device else seed)
+        noise = _Noise(source, nan_sign, rounding, flushes, tuple(rules), set() if met is None else met)
+        with np.errstate(all="ignore"):
+            return _valid(_Perturbed(noise, seconds, process).value_of(module.entry, arguments))
+
+    return on_each(module, inputs, run)
 
 
 @dataclass(frozen=True)
@@ -277,8 +287,15 @@ class _Noise:
 
 
 class _Perturbed(Process):
-    def __init__(self, noise: _Noise, seconds: float = math.inf) -> None:
-        super().__init__(before=None if seconds == math.inf else Deadline(seconds))
+    """The device of a run with noise: by itself, or in the place of `device`."""
+
+    def __init__(self, noise: _Noise, seconds: float = math.inf, device: Process | None = None) -> None:
+        before = None if seconds == math.inf else Deadline(seconds)
+        if device is None:
+            super().__init__(before=before)
+        else:
+            place = Place(device.replica_id, device.partition_id, device.replica_count, device.partition_count)
+            super().__init__(before=before, place=place, transport=device.transport, routes=device.routes)
         self.noise = noise
 
     def callee(self, computation: Computation) -> Callee:

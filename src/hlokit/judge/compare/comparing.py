@@ -18,11 +18,11 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.hlo.op import OPS
 from hlokit.interpreter import evaluate as interpreter
-from hlokit.interpreter.arguments import arguments_of
 from hlokit.interpreter.process import Process
 from hlokit.judge.closeness.bounds import computed_by, difference
 from hlokit.judge.closeness.equality import differs, leaves
 from hlokit.judge.closeness.spread import hangs_on_signs, is_left_open, near, rules_that_allow
+from hlokit.judge.devices import checked_arguments, devices_of, on_each
 from hlokit.judge.engines.blame import Blame
 from hlokit.judge.engines.engine import OWN, Engine, engine_of
 from hlokit.judge.engines.outcome import Outcome
@@ -155,7 +155,7 @@ def compare_engines(
     check_is_module(module)
     if not engines:
         raise ArgumentError("compare_engines: no engines to compare with the reference")
-    arguments = arguments_of(module, arguments)
+    arguments = checked_arguments(module, arguments)
     if on_engine is not None:
         on_engine("reference")
     expected = evaluate(module, *arguments)
@@ -250,11 +250,15 @@ class _Judge:
         outcome = engine.run(shown, self.arguments) if kept else None
         if outcome is None or outcome.status != "ok":
             return None, ""
-        values: dict[Instruction, Any] = dict(zip(shown.entry.parameters, self.arguments, strict=True))
-        given = dict(zip(kept, outcome.leaves, strict=True))
-        process = Process()
-        with np.errstate(all="ignore"):
-            for instruction in shown.entry.post_order():
+        place = {instruction: number for number, instruction in enumerate(shown.entry.post_order())}
+
+        def first(process: Process, arguments: Sequence[Any]) -> tuple[Instruction, str] | None:
+            """The first on a device. With several all go on to the end, since others wait for their values."""
+            found: tuple[Instruction, str] | None = None
+            values: dict[Instruction, Any] = dict(zip(shown.entry.parameters, arguments, strict=True))
+            own = outcome.leaves[process.device * len(kept) : (process.device + 1) * len(kept)]
+            given = dict(zip(kept, own, strict=True))
+            for instruction in place:
                 if instruction.opcode == "parameter" or instruction is shown.entry.root:
                     continue
                 operands = [values[o] for o in instruction.operands]
@@ -263,16 +267,26 @@ class _Judge:
                     made_by = computed_by(instruction)
                     operands_of = [values[o] for o in made_by.operands]
                     what = difference(instruction, ours, given[instruction], operands_of)
-                    if what is not None and not (
+                    if what is not None and found is None and not (
                         is_foreign(engine) and is_left_open(instruction, operands_of, ours, given[instruction])
                     ):
-                        return instruction, what
+                        found = instruction, what
+                        if not several:
+                            return found
                     values[instruction] = given[instruction]
-        return None, ""
+            return found
+
+        several = devices_of(shown) > 1
+        with np.errstate(all="ignore"):
+            found = on_each(shown, self.arguments, first)
+        wrong = [one for one in (found if several else [found]) if one is not None]
+        return min(wrong, key=lambda one: place[one[0]], default=(None, ""))
 
     def _first_failing(self, engine: Engine, failure: str) -> Instruction | None:
         """The first instruction of the entry that fails alike by itself, with the operands of the reference; else the
-        first up to which the program does."""
+        first up to which the program does. Of programs for several devices it is not looked for."""
+        if devices_of(self.module) > 1:
+            return None
         for instruction in self.module.entry.post_order():
             if instruction.opcode in _PLAIN:
                 continue

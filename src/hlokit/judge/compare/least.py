@@ -13,6 +13,7 @@ from hlokit.judge.closeness.equality import differs, leaves
 from hlokit.judge.closeness.spread import near, rules_that_allow
 from hlokit.judge.compare.comparing import EXACT, Comparison, Judgement, is_foreign, kind_of
 from hlokit.judge.deadline import Deadline
+from hlokit.judge.devices import devices_of
 from hlokit.judge.engines.engine import Engine
 from hlokit.judge.extract import extracted
 from hlokit.judge.reduce.case import Case
@@ -86,6 +87,7 @@ def least(
 ) -> Reduction:
     """The least program found that shows a finding of a comparison on the engine, in so many seconds of the clock's.
 
+    Programs for several devices stay as they are.
     Begins with the kernel or the instruction that the judgement names, if it shows the fault by itself.
 
     Raises ArgumentError if the program does not show it again.
@@ -102,6 +104,8 @@ def least(
 def _least(
     comparison: Comparison, judgement: Judgement, shows: Shows, time_limit: float | None, clock: Callable[[], float]
 ) -> Reduction:
+    if devices_of(comparison.module) > 1:
+        return Reduction(comparison.module, list(comparison.arguments))
     for case in _parts(comparison, judgement):
         if shows(case.module, *(case.arguments or ())):
             return reduce_module(case.module, shows, case.arguments, time_limit, clock=clock)

@@ -16,6 +16,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.judge.closeness.equality import leaves
 from hlokit.judge.compare.comparing import ALWAYS, Comparison, Judgement, compare_engines
 from hlokit.judge.compare.least import least
+from hlokit.judge.devices import devices_of
 from hlokit.judge.engines.engine import CommandEngine, Engine
 from hlokit.rules import rules
 
@@ -68,7 +69,7 @@ def markdown(comparison: Comparison, engine: Engine, origin: tuple[HloModule, Ju
         lines += [f"- {label}: {rules()[label].text}" for label in judgement.rules] + [""]
     lines += ["## Program", "", "```", comparison.module.to_text("short_parsable").strip(), "```", ""]
     lines += ["## Arguments", "", "```"]
-    lines += [_shown(p.name, v) for p, v in zip(comparison.module.entry.parameters, comparison.arguments, strict=True)]
+    lines += _arguments(comparison)
     lines += ["```", "", "## Results", "", "```"]
     lines += [_shown(f"reference, result {k}", v) for k, v in enumerate(leaves(comparison.expected))]
     lines += [_shown(f"{engine.name}, result {k}", v) for k, v in enumerate(judgement.outcome.leaves)]
@@ -77,6 +78,16 @@ def markdown(comparison: Comparison, engine: Engine, origin: tuple[HloModule, Ju
     lines += ["```", "", "## How to see it", "", "```sh", _command(engine), "```", "", "## Versions", ""]
     lines += [f"- {line}" for line in _versions(engine)]
     return "\n".join(lines) + "\n"
+
+
+def _arguments(comparison: Comparison) -> list[str]:
+    parameters, count = comparison.module.entry.parameters, devices_of(comparison.module)
+    if count == 1:
+        return [_shown(p.name, v) for p, v in zip(parameters, comparison.arguments, strict=True)]
+    return [
+        _shown(f"device {d}, {p.name}", v)
+        for d, own in enumerate(comparison.arguments) for p, v in zip(parameters, own, strict=True)
+    ]  # fmt: skip
 
 
 def _command(engine: Engine) -> str:

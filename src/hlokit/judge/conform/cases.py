@@ -1,7 +1,8 @@
 """The cases of the conformance suite: data of the package, `cases.jsonl.gz`.
 
 Each line is a case as JSON: id, rules, hlo (HLO text), in and out (the arrays of the arguments and of the result in
-order, their elements as little-endian row-major bytes in base64; types narrower than a byte take one each). A case with
+order, of several devices those of each in turn; their elements as little-endian row-major bytes in base64, where types
+narrower than a byte take one each). A case with
 a kind has a text alone: "refusal", which is no legal program, or "text", which is to be read and printed.
 """
 
@@ -19,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hlokit.hlo.module import HloModule
+from hlokit.judge.devices import devices_of
 from hlokit.text.parser import parse_hlo
 from hlokit.types.shape import Shape
 
@@ -54,12 +56,17 @@ class ConformanceCase:
 
     @property
     def arguments(self) -> list[Any]:
-        return [_array(d, p.shape) for d, p in zip(self.given, self.module.entry.parameters, strict=True)]
+        parameters, count = self.module.entry.parameters, devices_of(self.module)
+        found = [_array(d, p.shape) for d, p in zip(self.given, parameters * count, strict=True)]
+        if count == 1:
+            return found
+        return [found[k : k + len(parameters)] for k in range(0, len(found), len(parameters))]
 
     @property
     def expected(self) -> tuple[Any, ...]:
         """The arrays of the result."""
-        return tuple(map(_array, self.results, self.module.entry.root.shape.leaves()))
+        shapes = list(self.module.entry.root.shape.leaves()) * devices_of(self.module)
+        return tuple(map(_array, self.results, shapes))
 
     def to_json(self) -> str:
         record = {"id": self.name, "rules": self.rules, "hlo": self.text}
@@ -72,7 +79,7 @@ class ConformanceCase:
 def recorded(
     name: str, rules: Iterable[str], module: HloModule, arguments: Sequence[Any], results: Sequence[Any]
 ) -> ConformanceCase:
-    """A case of arrays."""
+    """A case of arrays: those of each device in turn."""
     given, expected = (tuple([np.ascontiguousarray(a).tobytes() for a in part]) for part in (arguments, results))
     return ConformanceCase(name, tuple(rules), module.to_text(), given, expected)
 

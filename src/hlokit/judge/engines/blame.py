@@ -11,6 +11,7 @@ from hlokit.errors import HlokitError, ShadowMismatch
 from hlokit.hlo.module import HloModule
 from hlokit.judge.closeness.equality import differs, leaves
 from hlokit.judge.closeness.spread import near
+from hlokit.judge.devices import devices_of
 from hlokit.passes.pipeline import DEFAULT, Pass, PassLike, optimize
 
 
@@ -37,7 +38,7 @@ def blame(
     engine: str, module: HloModule, arguments: Sequence[Any], folder: Path, begin: Callable[[str], Any]
 ) -> Blame | None:
     """The first pass after which the reference gives another result (or which fails); else the first kernel that gives
-    another than the interpreter for the operands in memory. None if there is neither.
+    another than the interpreter for the operands in memory, of a program for one device. None if there is neither.
 
     engine   "passes", "compiled", "compiled-1" or "strict"
     folder   where the operands of a kernel are written
@@ -52,7 +53,9 @@ def blame(
 
     strict = engine == "strict"
     found = _guilty_pass(module, arguments, EXACT if strict else PIPELINE, begin, exact=strict)
-    return found or _guilty_kernel(module, arguments, engine, folder)
+    if found is not None or devices_of(module) > 1:
+        return found
+    return _guilty_kernel(module, arguments, engine, folder)
 
 
 def _guilty_pass(

@@ -22,6 +22,7 @@ import numpy as np
 from hlokit.errors import ArgumentError, EvaluationError, HlokitError
 from hlokit.files.arrays import arrays_in, npz_of, reinterpreted
 from hlokit.hlo.module import HloModule
+from hlokit.judge.devices import devices_of
 from hlokit.judge.engines.blame import Blame
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.proto.module import module_to_proto
@@ -142,6 +143,10 @@ class WorkerEngine(Engine):
 
     def _asked(self, module: HloModule, job: list[Any]) -> Outcome:
         """The answer of its process to a job with a module's arguments."""
+        if devices_of(module) > 1:
+            if self.shapes:
+                return Outcome("unsupported", (), "several devices")
+            job += [module.replica_count, module.num_partitions]  # which the proto does not have
         if self.shapes:
             parameters = [p.shape for p in module.entry.parameters]
             if not all(s.is_array for s in parameters):
@@ -207,8 +212,9 @@ class WorkerEngine(Engine):
 class CommandEngine(Engine):
     """A command of the user's for each run, without a shell: `{hlo}`, `{inputs}` and `{outputs}` in it are the names of
     the program (a HloProto), of an .npz with in0, in1, ..., and of the .npz that it is to write, with out0, out1, ...
-    Without `{hlo}` the program's name is its last argument. `text_command`, if there is one, reads HLO text: {hlo} is
-    the name of the text, {printed} of the text of the same program that it is to write; a status above 0 refuses it."""
+    Without `{hlo}` the program's name is its last argument. Programs are for one device. `text_command`, if there is
+    one, reads HLO text: {hlo} is the name of the text, {printed} of the text of the same program that it is to write; a
+    status above 0 refuses it."""
 
     def __init__(self, command: str, seconds: float = 60.0, memory: int = 0, text_command: str | None = None) -> None:
         super().__init__(command, seconds, memory)
@@ -229,6 +235,8 @@ class CommandEngine(Engine):
         return replace(outcome, message=target.read_text(encoding="utf-8", errors="replace"))
 
     def _run(self, module: HloModule, program: Path, source: Path, target: Path) -> Outcome:
+        if devices_of(module) > 1:
+            return Outcome("unsupported", (), "several devices")
         return self._outcome(self.words, {"{hlo}": program, "{inputs}": source, "{outputs}": target})
 
     def _outcome(self, words: Sequence[str], places: dict[str, Path]) -> Outcome:
@@ -308,7 +316,7 @@ def _leaves(module: HloModule, target: Path) -> tuple[np.ndarray[Any, Any], ...]
     if target.stat().st_size > _MOST_OUTPUT:
         raise ArgumentError(f"it has {target.stat().st_size:,} bytes")
     arrays = arrays_in(target.read_bytes())
-    shapes = [s for s in module.entry.root.shape.leaves() if s.is_array]
+    shapes = [s for s in module.entry.root.shape.leaves() if s.is_array] * devices_of(module)
     missing = [i for i in range(len(shapes)) if f"out{i}" not in arrays]
     if missing:
         raise ArgumentError(f"it lacks out{missing[0]}")

@@ -3,7 +3,8 @@
 python -m hlokit.judge.engines.worker ENGINE MEMORY: the engine's name, and the bytes of address space that it may take
 (0: any). The first line out says that it is ready. A job whose last word is "blame" asks for what makes the result
 wrong: the message is then a JSON list of the fields of Blame, or null; the place is a folder, whose file `pass` has the
-pass that runs. One whose last word is "read" asks for the text of the program in a file of HLO text.
+pass that runs. One whose last word is "read" asks for the text of the program in a file of HLO text. After the word
+come the numbers of replicas and partitions of a program for several devices.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import Any
 
 from hlokit.devices.evaluate import evaluate
 from hlokit.errors import UnsupportedError
-from hlokit.files.arrays import arguments_from_arrays, arrays_in, npz_of
+from hlokit.files.arrays import arrays_in, npz_of
 from hlokit.files.reading import module_of_bytes
 from hlokit.hlo.module import HloModule
+from hlokit.judge.devices import arguments_in
 from hlokit.judge.engines.blame import Blame, blame
 from hlokit.passes.pipeline import optimize
 from hlokit.text.parser import parse_hlo
@@ -76,7 +78,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     print(json.dumps(["ok", ""]), file=answers, flush=True)
     for line in sys.stdin:
-        program, arguments, target, task = json.loads(line)
+        program, arguments, target, task, *counts = json.loads(line)
         try:
             if task == "read":
                 printed = str(parse_hlo(Path(program).read_text(encoding="utf-8")))
@@ -84,7 +86,9 @@ def main() -> None:
                 print(json.dumps(["ok", ""]), file=answers, flush=True)
                 continue
             module = module_of_bytes(Path(program).read_bytes())
-            given = arguments_from_arrays(module, arrays_in(Path(arguments).read_bytes()))
+            if counts:
+                module.replica_count, module.num_partitions = counts
+            given = arguments_in(module, arrays_in(Path(arguments).read_bytes()))
             answer = ["ok", ""]
             if task == "run":
                 Path(target).write_bytes(npz_of(run(module, *given)))

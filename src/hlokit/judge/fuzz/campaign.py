@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from hlokit.errors import ArgumentError, HlokitError
-from hlokit.files.arrays import arguments_from_arrays, arrays_in
+from hlokit.files.arrays import arrays_in
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.op import OPS
 from hlokit.judge.compare.comparing import Comparison, Judgement, compare_engines, kind_of
 from hlokit.judge.compare.report import ARGUMENTS, PROGRAM, write_report
+from hlokit.judge.devices import arguments_in
 from hlokit.judge.engines.engine import Engine, engine_of
-from hlokit.judge.fuzz.graph import RECIPES, USUAL_TYPES, Options
+from hlokit.judge.fuzz.graph import COLLECTIVES, RECIPES, USUAL_TYPES, Options
 from hlokit.judge.fuzz.mutations import mutated
 from hlokit.judge.fuzz.programs import grown, random_module
+from hlokit.judge.fuzz.recipes_devices import GRIDS
 from hlokit.judge.fuzz.shapes import shaped_draw
 from hlokit.judge.fuzz.shardings import sharded
 from hlokit.judge.fuzz.values import arguments
@@ -32,6 +35,12 @@ _INSTRUCTION = re.compile(r" = \(*(\w+)\[.*? ([a-z][a-z0-9-]*)\(")
 """The first element type and the opcode of an instruction's line."""
 
 
+OF_DEVICES = Options(
+    opcodes=frozenset(RECIPES) - {"rng", "rng-bit-generator", "rng-get-and-update-state"}, types=USUAL_TYPES,
+    weights=tuple((name, 6) for name in COLLECTIVES if not name.endswith("-id")),
+    dynamic=False, layouts=False, wild=0.05, denormals=False, identities=True, largest=9,
+)  # fmt: skip
+"""Options of programs for several devices: many collectives."""
 OF_SHARDINGS = Options(
     opcodes=frozenset(RECIPES) - {"rng", "rng-bit-generator", "rng-get-and-update-state"}, types=USUAL_TYPES,
     dynamic=False, layouts=False, wild=0.05, denormals=False, identities=True, largest=9,
@@ -104,13 +113,15 @@ class Campaign:
         return "\n".join(lines)
 
 
-def checked(options: Options) -> Options:
+def checked(options: Options, collectives: bool = False) -> Options:
     """The options, if the ops and types are some that can be drawn; ArgumentError names those that are not."""
     for name in sorted(options.opcodes or ()):
         if name not in OPS:
             raise ArgumentError(f"fuzz: there is no op {name!r}")
         if name not in RECIPES:
             raise ArgumentError(f"fuzz: {name} is not drawn")
+        if name in COLLECTIVES and not collectives:
+            raise ArgumentError(f"fuzz: {name} is not drawn for one device: ask for collectives")
     for name, weight in options.weights:
         if weight < 1:
             raise ArgumentError(f"fuzz: {name} has the weight {weight}, expected at least 1")
@@ -131,6 +142,7 @@ def fuzz(
     modules: Sequence[HloModule] = (),
     mutate: Sequence[HloModule] = (),
     shardings: bool = False,
+    collectives: bool = False,
     folder: Path | None = None,
     seconds: float = 60.0,
     reduce_seconds: float = 30.0,
@@ -144,7 +156,11 @@ def fuzz(
         raise ArgumentError("fuzz: count takes numbers from 1, seed from 0, seconds above 0")
     if mutate and (modules or options is not None):
         raise ArgumentError("fuzz: modules to mutate are given alone, without ops, types and modules to begin with")
-    chosen = None if options is None else checked(options)
+    if collectives and (mutate or modules or shardings):
+        raise ArgumentError("fuzz: collectives are drawn alone, without shardings and modules to begin with")
+    chosen = None if options is None else checked(options, collectives)
+    if collectives and chosen is None:
+        chosen = OF_DEVICES
     if shardings and chosen is None and not (modules or mutate):
         chosen = OF_SHARDINGS
     found = _resumed(folder, seed)
@@ -152,7 +168,10 @@ def fuzz(
         opened = [e if isinstance(e, Engine) else stack.enter_context(engine_of(e, seconds)) for e in engines]
         ends = stack.enter_context(engine_of("reference", seconds)) if mutate else None
         for number in range(found.next_seed, seed + count):
-            module = mutated(mutate[number % len(mutate)], number) if mutate else drawn(number, chosen, modules)
+            if mutate:
+                module = mutated(mutate[number % len(mutate)], number)
+            else:
+                module = drawn(number, chosen, modules, collectives)
             module = sharded(module, number) if shardings else module
             _one(number, module, opened, ends, found, folder, reduce_seconds, on_finding)
             found.next_seed = number + 1
@@ -161,8 +180,13 @@ def fuzz(
     return found
 
 
-def drawn(seed: int, options: Options | None = None, modules: Sequence[HloModule] = ()) -> HloModule:
-    """The program of a seed: of the options, grown from one of the modules, or of the shapes that compilers meet."""
+def drawn(
+    seed: int, options: Options | None = None, modules: Sequence[HloModule] = (), collectives: bool = False
+) -> HloModule:
+    """The program of a seed: of the options, grown from one of the modules, or of the shapes that compilers meet; with
+    `collectives` for several devices."""
+    if collectives:
+        options = replace(options or OF_DEVICES, devices=random.Random(seed).choice(GRIDS))
     if modules:
         return grown(modules[seed % len(modules)], seed, options or Options(dynamic=False, layouts=False, depth=1))
     return shaped_draw(seed).module if options is None else random_module(seed, options)
@@ -180,7 +204,7 @@ def again(folder: Path, engines: Sequence[str], seconds: float = 60.0) -> dict[s
 
 def _kept(folder: Path) -> tuple[HloModule, list[Any]]:
     module = parse_hlo((folder / PROGRAM).read_text(encoding="utf-8"))
-    return module, arguments_from_arrays(module, arrays_in((folder / ARGUMENTS).read_bytes()))
+    return module, arguments_in(module, arrays_in((folder / ARGUMENTS).read_bytes()))
 
 
 def _one(

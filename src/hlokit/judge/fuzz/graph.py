@@ -62,6 +62,8 @@ class Options:
     """The depth to which computations may nest."""
     dimensions: tuple[int, ...] = ()
     """Sizes that dimensions of fresh values are chosen from, no more than a few thousand elements in all."""
+    devices: tuple[int, int] = (1, 1)
+    """Replicas and partitions; collectives are drawn for more than one device."""
     elements: int = 0
     """If not 0, the number of elements that fresh arrays of one or more dimensions have: at most twice that."""
 
@@ -81,6 +83,7 @@ class Draw:
         self.random = random.Random(self.seed)
         self.arrays = np.random.default_rng(self.seed)
         self.module = HloModule(f"fuzz_{self.seed}")
+        self.module.replica_count, self.module.num_partitions = self.options.devices
         self._names = 0
 
     def name(self, stem: str) -> str:
@@ -321,6 +324,7 @@ def usable(options: Options, opcodes: Sequence[str] | None = None) -> list[Recip
     """The recipes that the options allow, in the registry's order; those with more to go wrong more often."""
     names = [n for n in OPS if n in RECIPES and (options.opcodes is None or n in options.opcodes)]
     names = [n for n in names if (opcodes is None or n in opcodes) and (options.dynamic or n not in DYNAMIC)]
+    names = [n for n in names if options.devices != (1, 1) or n not in COLLECTIVES]
     weights = dict(options.weights)
     return [RECIPES[n] for n in names for _ in range((1 if OPS[n].elementwise else 3) * weights.get(n, 1))]
 
@@ -329,6 +333,12 @@ _MOST_ELEMENTS = 5000
 
 DYNAMIC = ("set-dimension-size", "dynamic-reshape")
 """Ops that make dimensions dynamic."""
+
+COLLECTIVES = (
+    "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast",
+    "replica-id", "partition-id",
+)  # fmt: skip
+"""Ops of several devices."""
 
 UNSPOILT = ("parameter", "constant")
 """Ops that `illegal` leaves alone: what is wrong with a parameter only its computation shows."""

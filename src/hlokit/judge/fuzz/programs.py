@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hlokit.hlo.module import HloModule
-from hlokit.judge.fuzz import recipes, recipes_called
-from hlokit.judge.fuzz.graph import DEFAULTS, Draw, Graph, Options
+from hlokit.judge.fuzz import recipes, recipes_called, recipes_devices
+from hlokit.judge.fuzz.graph import COLLECTIVES, DEFAULTS, Draw, Graph, Options
 
-__all__ = ["grown", "random_draw", "random_module", "recipes", "recipes_called"]  # recipes register themselves
+__all__ = ["grown", "random_draw", "random_module", "recipes", "recipes_called", "recipes_devices"]
 
 
 def random_draw(seed: int, options: Options = DEFAULTS) -> Draw:
@@ -15,6 +15,8 @@ def random_draw(seed: int, options: Options = DEFAULTS) -> Draw:
     graph = Graph(draw, "entry")
     for _ in range(graph.integer(1, 3)):
         graph.parameter(graph.dtype()[graph.sizes()])
+    if options.devices != (1, 1):
+        graph.grow(1, COLLECTIVES)
     graph.grow(graph.integer(1, options.instructions))
     roots = graph.arrays[-6:]
     if not (len(roots) == 1 or graph.chance(0.3)):

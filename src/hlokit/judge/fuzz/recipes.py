@@ -23,12 +23,10 @@ WITHOUT_RECIPE: dict[str, str] = {
     **dict.fromkeys(("parameter", "constant", "tuple", "get-tuple-element"), "drawn where others need them"),
     **dict.fromkeys(
         (
-            *("all-reduce", "all-reduce-start", "all-reduce-done", "all-gather", "all-gather-start", "all-gather-done"),
-            *("reduce-scatter", "replica-id", "partition-id", "all-to-all", "ragged-all-to-all"),
-            *("collective-broadcast", "collective-reduce"),
-            *("collective-permute", "collective-permute-start", "collective-permute-done"),
+            *("all-reduce-start", "all-reduce-done", "all-gather-start", "all-gather-done"),
+            *("ragged-all-to-all", "collective-reduce", "collective-permute-start", "collective-permute-done"),
         ),
-        "several devices",
+        "several devices, rarely written",
     ),
     **dict.fromkeys(("infeed", "outfeed", "send", "send-done", "recv", "recv-done"), "talks to the outside"),
     **dict.fromkeys(("async-start", "async-update", "async-done", "copy-start", "copy-done"), "order without value"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hlokit.hlo.module import HloModule
+from hlokit.judge.devices import devices_of
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
@@ -53,6 +54,7 @@ def random_value(source: np.random.Generator, shape: Shape, wild: float = 0.3, d
 
 
 def arguments(module: HloModule, seed: int, wild: float = 0.3, denormals: bool = True) -> list[Any]:
-    """One value per parameter of the module."""
-    source = np.random.default_rng(seed)
-    return [random_value(source, parameter.shape, wild, denormals) for parameter in module.entry.parameters]
+    """One value per parameter of the module; for several devices a list for each."""
+    source, count = np.random.default_rng(seed), devices_of(module)
+    found = [[random_value(source, p.shape, wild, denormals) for p in module.entry.parameters] for _ in range(count)]
+    return found if count > 1 else found[0]
