@@ -1,7 +1,7 @@
-"""Programs that no one here wrote, on hlokit: python -m tests.corpora.run --python PYTHON --out FOLDER [NAME ...].
+"""Programs of other projects on hlokit: python -m tests.corpora.run --python PYTHON --out FOLDER [NAME ...].
 
 PYTHON is that of an environment with the packages (`make corpora` makes it), FOLDER keeps what is found: the same
-command goes on where it was ended. NAME is a family or the beginning of FAMILY/PROGRAM. `--table docs/corpora.md` writes
+command continues where it was stopped. NAME is a family or the beginning of FAMILY/PROGRAM. `--table docs/corpora.md` writes
 the page.
 """
 
@@ -35,16 +35,21 @@ _LARGE = ("program", "in.npz", "out.npz")
 _MEMORY = 20 << 30
 _HEAD = """# Corpora
 
-Programs that no one here wrote, built on the spot from packages of the registry (no weights are downloaded: those of
-networks are random), each beside the framework that it is from. `make corpora` makes an environment of its own, runs
-them for some hours, goes on where it was ended, and writes this page.
+Results of hlokit on programs of other projects, compared with the results of their own frameworks. The programs are built
+from packages of the registry; networks have random weights, so that nothing else is downloaded. `make corpora` makes a
+separate environment, runs the programs for some hours, continues where it was stopped, and writes this page.
+"""
+_TERMS = """Each program is read and verified, compiled and run, and interpreted if it is small.
 
-A program is read and verified, compiled and run, and interpreted if it is small. Equal: each array of the result is as
-near to the framework's, over its largest element, as other orders of rounding usually bring it (1e-4 in f32, 1e-8 in f64);
-"rounding": it is not, and no nearer are results of the reference that rounds otherwise (`hlokit compare`'s "allowed"): what
-cancels to nearly nothing, such as the gradient of a bias before a normalisation, is off by as much as it has.
-Speed is the time of XLA's CPU client over hlokit's, the best of five calls of each on a machine that did other work: a note.
+| result | meaning |
+| --- | --- |
+| equal | the largest difference of each array, divided by its largest element, is at most 1e-4 in f32 and 1e-8 in f64: what another order of rounding usually brings |
+| rounding | the difference is larger, but so are the differences between results of the reference with other roundings ("allowed" of `hlokit compare`). Sums that cancel to nearly nothing, such as the gradient of a bias before a normalisation, can differ in all digits |
+| differs, fails | a result that rounding does not explain; an error, a crash or a time limit on hlokit |
+| not built | the framework could not make the program |
 
+"Error" is the largest difference as above. "Speedup" is the time of XLA's CPU client divided by hlokit's, the best of five calls of
+each on a machine that did other work at the same time: an indication only.
 """
 
 
@@ -194,7 +199,8 @@ def _cells(entry: Entry) -> list[str]:
 
 def table(wanted: Sequence[Entry]) -> str:
     """The page."""
-    lines = [_HEAD.rstrip("\n"), ""]
+    summary = ["| programs | number | results |", "| --- | --- | --- |"]
+    lines = list[str]()
     for family in FAMILIES:
         own = [entry for entry in wanted if entry.family == family and entry.made is not None]
         if not own:
@@ -206,16 +212,17 @@ def table(wanted: Sequence[Entry]) -> str:
         lines += [
             f"## {_TITLES[family]}", "", (module.__doc__ or "").strip(), "",
             f"{len(own)} programs: {said}. Versions: " + ", ".join(f"{k} {v}" for k, v in versions.items()) + ".", "",
-            "| program | instructions | verifies | compiled | interpreter | beside the framework | off by | compiled in (s) | speed |",
+            "| program | instructions | verified | compiled | interpreted | result | error | compile time, s | speedup |",
             "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         ]  # fmt: skip
+        summary.append(f"| {_TITLES[family]} | {len(own)} | {said} |")
         lines += [f"| {' | '.join(_cells(entry))} |" for entry in own]
         lines.append("")
         for entry in own:
             lines += [f"- {entry.name}: {_plain(error)}" for error in _errors(entry)]
         if lines[-1]:
             lines.append("")
-    return "\n".join(lines).rstrip("\n") + "\n"
+    return "\n".join([_HEAD, *summary, "", _TERMS, *lines]).rstrip("\n") + "\n"
 
 
 def _errors(entry: Entry) -> list[str]:

@@ -107,7 +107,7 @@ def test_every_production_is_used_and_defined_and_has_an_example() -> None:
     used = set(re.findall(r"[a-z][a-z-]+", re.sub(r'"[^"]*"|/(?:[^/\\]|\\.)+/|^\S+ +=', "", "".join(BLOCKS), flags=re.MULTILINE)))
     assert used | {"module"} == {*productions()}
     assert {name for name, _ in EXAMPLES} == {*productions()}
-    assert PAGE.count("| `") - PAGE.partition("## Attributes")[2].count("| `") == len(EXAMPLES)
+    assert PAGE.partition("\n## Modules\n")[2].partition("\n## Attributes\n")[0].count("| `") == len(EXAMPLES) > 80
 
 
 @pytest.mark.parametrize(("name", "text"), EXAMPLES)
