@@ -132,13 +132,43 @@ def groups(world: Any) -> None:
     arrays = values(world, np.float32)
     for listed in ([order], halves, [[i] for i in order]):
         compare(world, lambda b, x, g=listed: hk.all_reduce(x, FOLDS["subtract"], g), arrays)
+        compare(world, lambda b, x, g=listed: hk.collective_broadcast(x, g), arrays)
         count = len(listed[0])
+        if count != len(listed[-1]):  # those below need groups of equal size
+            continue
         compare(world, lambda b, x, g=listed, n=count: hk.all_gather(x, 0, n, g), arrays)
         compare(world, lambda b, x, g=listed, n=count: hk.reduce_scatter(x, FOLDS["subtract"], 0, n, g), arrays)
         compare(world, lambda b, x, g=listed, n=count: hk.all_to_all(x, 0, 0, n, g), arrays)
-        compare(world, lambda b, x, g=listed: hk.collective_broadcast(x, g), arrays)
     compare(world, lambda b, x: hk.all_reduce(x, add, [order[:1], order[1:]]), arrays)
     compare(world, lambda b, x: hk.collective_broadcast(x, [order[:1]]), arrays)
+
+
+def unasked(world: Any) -> None:
+    """Where devices surely come to the same collectives, the hub is asked once for each group that is new, if at all; after
+    a failure for each again."""
+    line = (world.world if isinstance(world, Several) else world)._line
+    asked, ask = [0], line.ask
+
+    def counted(*arguments: Any, **message: Any) -> Any:
+        asked[0] += message["do"] == "meet"
+        return ask(*arguments, **message)
+
+    def rounds(b: hk.Builder, x: hk.XlaOp, turns: Any) -> hk.XlaOp:
+        state = hk.tuple_(b, [turns, x])
+        return hk.while_(lambda s: hk.gt(s[0], 0), lambda s: [s[0] - 1, hk.all_reduce(s[1], hk.max)], state)[1]
+
+    each, every = int(getattr(world, "each", 1)), [np.arange(3, dtype=np.int32) for _ in range(world.size)]
+    line.ask = counted
+    try:
+        compare(world, lambda b, x: rounds(b, x, b.constant(np.int32(5))), every)
+        assert asked[0] <= each, asked  # the first time after a failure
+        asked[0] = 0
+        compare(world, lambda b, x: rounds(b, x, b.constant(np.int32(5))), every)
+        assert asked[0] == 0, asked
+        compare(world, lambda b, x: rounds(b, x, hk.reshape(hk.slice_in_dim(x, 2, 3, 1, 0), [])), every)
+        assert asked[0] == 2 * 2 * each, asked
+    finally:
+        line.ask = ask
 
 
 def exchanges(world: Any) -> None:
@@ -200,10 +230,10 @@ def ragged(world: Any) -> None:
 
 def partitions(world: Any) -> None:
     arrays = values(world, np.int32)
-    both = {"channel_id": 1}
-    compare(world, lambda b, x: hk.all_reduce(x, add), arrays, 2)
-    compare(world, lambda b, x: hk.all_reduce(x, FOLDS["subtract"], **both), arrays, 2)
-    compare(world, lambda b, x: hk.collective_permute(x, [(1, 0)], 3), arrays, 2)
+    both, columns = {"channel_id": 1}, world.size if world.size % 2 else 2
+    compare(world, lambda b, x: hk.all_reduce(x, add), arrays, columns)
+    compare(world, lambda b, x: hk.all_reduce(x, FOLDS["subtract"], **both), arrays, columns)
+    compare(world, lambda b, x: hk.collective_permute(x, [(1, 0)], 3), arrays, columns)
 
 
 def control_flow(world: Any) -> None:
@@ -440,7 +470,7 @@ CASES: dict[str, Callable[[Any], None]] = {
     for case in (
         all_reduce, all_reduce_of_flags, extremes_without_nan, groups, exchanges, several_operands, no_elements,
         large, ragged, partitions, control_flow, dynamic_sizes, channels, untaken_values, queues, host_transfers,
-        deadlock, refused, groups_that_disagree, failing_device, own_error, bad_arguments, other_program, closed,
+        deadlock, refused, groups_that_disagree, failing_device, own_error, unasked, bad_arguments, other_program, closed,
     )
 }  # fmt: skip
 
@@ -535,7 +565,7 @@ SEVERAL: dict[str, Callable[[Any], None]] = {
     for case in (
         all_reduce, all_reduce_of_flags, extremes_without_nan, groups, exchanges, several_operands, no_elements,
         large, ragged, partitions, control_flow, channels_of_several, queues_of_several, deadlock_of_several,
-        failing_device_of_several, bad_arguments_of_several,
+        failing_device_of_several, unasked, bad_arguments_of_several,
     )
 }  # fmt: skip
 

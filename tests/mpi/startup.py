@@ -1,8 +1,9 @@
 """What it takes that processes start and agree, and to keep count of them: python -m tests.mpi.startup [--counts 1 2 4 8].
 
 For each number of processes: seconds from the launcher's start until all have imported hlokit, made a world together and
-added a number; processor time of a process for that; the processor time that rank 0 takes beyond the others', which is the
-hub's, for the start and for each of 200 collectives more. The last lines extrapolate: a straight line through the hub's times.
+added a number; processor time of a process for that; the processor time of the hub's thread until then, for a run of a
+program, and for a collective of a program in which devices ask before they meet (where it is known that they come to the same
+collectives, they do not). The last lines extrapolate: a straight line through the hub's times.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 
 ROOT = Path(__file__).parents[2]
 MORE = 200
+"""Collectives, and runs."""
 
 
 def process(out: Path) -> None:
@@ -33,22 +35,31 @@ def process(out: Path) -> None:
     world = hk.mpi_world()
     module = program(lambda b, x: hk.all_reduce(x, add), hk.f32[4])
     x = np.ones(4, np.float32)
+    hub = world._hub
+    clock = None if hub is None or hub._thread.ident is None else time.pthread_getcpuclockid(hub._thread.ident)
+
+    def hub_cpu() -> float:
+        return 0.0 if clock is None else time.clock_gettime(clock)
+
     total = hk.evaluate(module, x, replicas=world.size, world=world)
     assert total.tolist() == [world.size] * 4
-    agreed, agreed_cpu = time.time(), time.process_time()
+    facts = {"agreed": time.time(), "import_cpu": imported, "start_cpu": time.process_time(), "hub_start_cpu": hub_cpu()}
 
-    def many(b: Any, x: Any) -> Any:
-        for _ in range(MORE):
-            x = hk.all_reduce(x, hk.max)
-        return x
+    def asking(b: Any, x: Any) -> Any:
+        state = hk.tuple_(b, [hk.reshape(hk.slice_in_dim(x, 0, 1, 1, 0), []), x])
+        body = lambda s: [s[0] - 1, hk.all_reduce(s[1], hk.max)]  # noqa: E731
+        return hk.while_(lambda s: hk.gt(s[0], np.float32(0)), body, state)[1]
 
-    module = program(many, hk.f32[4])
-    before = time.process_time()
-    hk.evaluate(module, x, replicas=world.size, world=world)
-    facts = {
-        "agreed": agreed, "imported_cpu": imported, "start_cpu": agreed_cpu,
-        "more_cpu": (time.process_time() - before) / MORE,
-    }  # fmt: skip
+    for name, function, given, runs in (
+        ("hub_run_cpu", lambda b, x: hk.all_reduce(x, hk.max), x, MORE),
+        ("hub_more_cpu", asking, np.full(4, MORE, np.float32), 1),
+    ):
+        run = hk.compile(program(function, hk.f32[4]), replicas=world.size)
+        run(given, world=world)
+        before = hub_cpu()
+        for _ in range(runs):
+            run(given, world=world)
+        facts[name] = (hub_cpu() - before) / MORE
     (out / f"{world.rank}.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
@@ -58,12 +69,10 @@ def measured(count: int) -> dict[str, float]:
         command = [sys.executable, "-m", "hlokit.launch", "-n", str(count), "--collectives", "mpi", "--", sys.executable]
         subprocess.run([*command, "-m", "tests.mpi.startup", "--process", folder], cwd=ROOT, check=True, env=os.environ)
         found = [json.loads((Path(folder) / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(count)]
-    others = found[1:] or found
     return {
         "count": count, "seconds": max(f["agreed"] for f in found) - begin,
-        "import_cpu": fmean(f["imported_cpu"] for f in found), "start_cpu": fmean(f["start_cpu"] for f in others),
-        "hub_start_cpu": found[0]["start_cpu"] - fmean(f["start_cpu"] for f in others),
-        "hub_more_cpu": found[0]["more_cpu"] - fmean(f["more_cpu"] for f in others),
+        **{name: fmean(f[name] for f in found) for name in ("import_cpu", "start_cpu")},
+        **{name: found[0][name] for name in ("hub_start_cpu", "hub_run_cpu", "hub_more_cpu")},
     }  # fmt: skip
 
 
@@ -78,13 +87,16 @@ def main() -> None:
     load = re.split(r"\s", Path("/proc/loadavg").read_text(encoding="utf-8"))[0]
     print(f"{os.cpu_count()} processors, load {load} before the start")
     rows = [measured(count) for count in given.counts]
-    print("processes  seconds  CPU s: import  a process  hub, start  hub, a collective (us)")
+    print("processes  seconds  CPU s: import  a process  hub, start  a run (us)  a collective asked for (us)")
     for row in rows:
         print(f"{row['count']:9d} {row['seconds']:8.1f} {row['import_cpu']:14.2f} {row['start_cpu']:10.2f} "
-              f"{row['hub_start_cpu']:11.3f} {1e6 * row['hub_more_cpu']:12.0f}")  # fmt: skip
+              f"{row['hub_start_cpu']:11.3f} {1e6 * row['hub_run_cpu']:11.0f} {1e6 * row['hub_more_cpu']:12.0f}")  # fmt: skip
     if len(rows) > 1:
         counts = np.array([row["count"] for row in rows])
-        for what, name, scale in (("hub_start_cpu", "start, ms", 1e3), ("hub_more_cpu", "a collective, us", 1e6)):
+        for what, name, scale in (
+            ("hub_start_cpu", "start, ms", 1e3), ("hub_run_cpu", "a run, us", 1e6),
+            ("hub_more_cpu", "a collective asked for, us", 1e6),
+        ):  # fmt: skip
             slope, first = np.polyfit(counts, [row[what] * scale for row in rows], 1)
             far = ", ".join(f"{n:,}: {first + slope * n:,.0f}" for n in (64, 1024, 4096))
             print(f"hub, {name}: {first:.1f} + {slope:.2f} n; {far}")

@@ -76,16 +76,38 @@ def check_rendezvous(
     if not concerned:
         return Finding(PROVED, "no instruction has to do with other devices")
     try:
-        if len(set(modules)) == 1 and not any(i.op.communication.peer for i in concerned):
-            divergence = Divergence(matters, lambda i: _holds_all(i, places))
-            divergence.entry(modules[0].entry)
-            if not divergence.found:
-                return Finding(PROVED, "every device comes to the same collectives in the same order")
+        if len(set(modules)) == 1 and _come_alike(modules[0], places, concerned):
+            return Finding(PROVED, "every device comes to the same collectives in the same order")
         return _Search(modules, places, steps, paths).finding()
     except EvaluationError as error:
         return Finding(REFUTED, str(error), error)
     except RecursionError:
         return Finding(UNDECIDED, "calls nest too deeply to be followed")
+
+
+def come_alike(module: HloModule, replicas: int, partitions: int) -> bool:
+    """Whether all devices that run the module surely come to the same instructions that have to do with others, in the
+    same order, and none of these are of channels between two.
+
+    >>> b = hk.Builder()
+    >>> module = b.build(hk.all_reduce(b.parameter(0, hk.f32[2]), hk.max))
+    >>> come_alike(module, 2, 1)
+    True
+    """
+    matters = communication_of()
+    concerned = [i for c in module.all_computations for i in c.instructions if matters(i)]
+    try:
+        return _come_alike(module, Place.grid(replicas, partitions), concerned)
+    except (EvaluationError, RecursionError):
+        return False
+
+
+def _come_alike(module: HloModule, places: Sequence[Place], concerned: Sequence[Instruction]) -> bool:
+    if any(i.op.communication.peer for i in concerned):
+        return False
+    divergence = Divergence(communication_of(), lambda i: _holds_all(i, places))
+    divergence.entry(module.entry)
+    return not divergence.found
 
 
 def refuse_deadlock(modules: Sequence[HloModule], counts: tuple[int, int]) -> None:

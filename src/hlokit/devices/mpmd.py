@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -211,6 +212,7 @@ def run_rank(
     routes: Sequence[dict[int, Route]] | None = None,
     communicating: Sequence[Instruction] | None = None,
     name: str | None = None,
+    order: str | None = None,
     halt: Halt | None = None,
 ) -> Any:
     """As `run_grid`, for the devices of this process; all but `modules` is these devices' alone.
@@ -220,6 +222,7 @@ def run_rank(
 
     communicating   what `machine` may evaluate of instructions that communicate; by default all of the modules
     name            of the program; by default `fingerprint` gives it
+    order           as World.run has it; by default `order_of` gives it
     """
     places = Place.grid(*counts)
     placement, is_one = placed_on(world, counts, modules[0].name)
@@ -252,6 +255,7 @@ def run_rank(
     results = placement.world.run(
         [str(p) for p in places], placement.homes, name or fingerprint(modules, counts), communicating,
         {device: partial(body, number, device) for number, device in enumerate(own)}, halt, modules[0].name,
+        order_of(modules, counts, communicating, _arithmetic()) if order is None else order,
     )  # fmt: skip
     if is_one:
         return results[0] if return_outfeed else results[0][0]
@@ -280,6 +284,28 @@ def fingerprint(modules: Sequence[HloModule], counts: tuple[int, int]) -> str:
     """Differs for other programs and for other grids."""
     texts = {module: str(module) for module in dict.fromkeys(modules)}
     return sha256(repr((counts, [texts[module] for module in modules])).encode()).hexdigest()
+
+
+def order_of(
+    modules: Sequence[HloModule], counts: tuple[int, int], communicating: Sequence[Instruction], processor: str
+) -> str:
+    """A name of the order in which all devices come to these instructions; empty where they may come in different ones.
+
+    processor   names what the bits of floats depend on: others may compute another condition of a loop
+    """
+    from hlokit.analysis.rendezvous import come_alike
+
+    if len(set(modules)) > 1 or not come_alike(modules[0], *counts):
+        return ""
+    met = [f"{i.name} {i.opcode} {i.shape}" for i in communicating if i.op.form == "communicate"]
+    return sha256(repr((processor, met)).encode()).hexdigest()
+
+
+@cache
+def _arithmetic() -> str:
+    """A name for processors on which NumPy gives the same bits."""
+    found: Any = np.show_config("dicts")
+    return f"NumPy {np.__version__} {platform.machine()} {found['SIMD Extensions']}"
 
 
 def _check_lists(name: str, places: Sequence[object], **given: Any) -> None:

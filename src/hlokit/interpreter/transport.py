@@ -127,7 +127,7 @@ class Exchange:
         if other is not None:
             self._check_same(wait, other)
         here[device] = self.waiting[device] = wait
-        if any(m not in here for m in members):
+        if len(here) < len(members) or any(m not in here for m in members):
             return []
         values = Contributions(here[m].value for m in members)
         for member in members:
@@ -220,7 +220,7 @@ class Exchange:
                 f"{what} differ: {mine} and {theirs} [{label}]"
             )
 
-        if one.peers != other.peers:
+        if one.peers is not other.peers and one.peers != other.peers:
             raise differ("groups", self._names(one.peers), self._names(other.peers), "GRP-6")
         if a is b:
             return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.lib.array_utils import byte_bounds
 
-from hlokit.devices.mpmd import fingerprint, run_grid, run_rank
+from hlokit.devices.mpmd import fingerprint, order_of, run_grid, run_rank
 from hlokit.hlo.computation import counted
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
@@ -103,7 +103,7 @@ class DeviceExecutable:
                 world, self._modules, given, (self.replica_count, self.partition_count), infeed=infeed, outfeed=outfeed,
                 seed=seed, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host, routes=self._routes,
                 machine=self.executable.on, communicating=self.executable.communicating, name=self._name,
-                halt=stop_threads,
+                order=self._order, halt=stop_threads,
             )  # fmt: skip
         given = apart(args) if self.executable.plan.overwritten else args
         with self.executable.together() as machine:
@@ -117,6 +117,13 @@ class DeviceExecutable:
     def _name(self) -> str:
         """The name that all ranks of a world must agree on."""
         return "machine code " + fingerprint(self._modules, (self.replica_count, self.partition_count))
+
+    @cached_property
+    def _order(self) -> str:
+        counts = self.replica_count, self.partition_count
+        target = self.executable.target
+        processor = f"{target.triple} {target.cpu} {target.features}"
+        return order_of(self._modules, counts, self.executable.communicating, processor)
 
 
 def with_meetings(module: HloModule) -> HloModule:

@@ -67,18 +67,14 @@ class Collective:
         moves = (move for taker in takers for move in self._moves[taker])
         return list(dict.fromkeys(p for move in moves for p in move.sources if self._homes[p.member] == rank))
 
-    def run(
-        self, engine: Engine, given: Mapping[int, Sequence[Array]], function: Function | None, any_nan: bool
-    ) -> Any:
-        """The results of this rank's devices, from their operands and the others'; both by position.
-
-        any_nan   a member of a reduction has a NaN: which of two a sum takes over is a matter of their place in the
-                  array, so every rank then folds whole arrays
-        """
+    def run(self, engine: Engine, given: Mapping[int, Sequence[Array]], function: Function | None) -> Any:
+        """The results of this rank's devices, from their operands and the others'; both by position."""
         if not self.is_reduction:
             return self._moved(engine, given, function)
         assert function is not None
-        arrays = self._folded_whole(engine, given, function) if any_nan else self._reduced(engine, given, function)
+        arrays = self._reduced(engine, given, function)
+        if arrays is None:
+            arrays = self._folded_whole(engine, given, function)
         return dict.fromkeys(self.local, tree(self._shape, iter(arrays)))
 
     def _moved(self, engine: Engine, given: Mapping[int, Sequence[Array]], function: Function | None) -> dict[int, Any]:
@@ -139,12 +135,17 @@ class Collective:
 
     # -- all-reduce: the fold of all operands of all members, which are of one type
 
-    def _reduced(self, engine: Engine, given: Mapping[int, Sequence[Array]], function: Function) -> list[Array]:
+    def _reduced(self, engine: Engine, given: Mapping[int, Sequence[Array]], function: Function) -> list[Array] | None:
+        """None if a member has a NaN: which of two a sum takes over is a matter of their place in the array, so every
+        rank then folds whole arrays."""
         flats = [np.concatenate([array.reshape(-1) for array in given[i]]) for i in self.local]
+        any_nan = any(map(_has_nan, flats))
         exact = exact_reduction(function, self._operands[0].dtype)
-        whole = None if exact is None else _exactly(engine, self.group, folded(flats, function), *exact)
+        whole = None if exact is None else _exactly(engine, self.group, folded(flats, function), any_nan, *exact)
         if whole is None:
-            whole = self._folded_in_shares(engine, flats, function)
+            whole = self._folded_in_shares(engine, flats, any_nan, function)
+        if whole is _NAN:
+            return None
         arrays = given[self.local[0]]
         ends = np.cumsum([array.size for array in arrays])
         pieces = np.split(whole, ends[:-1])
@@ -161,18 +162,22 @@ class Collective:
         columns = zip(*(unpacked(row, kinds) for row in rows), strict=True)
         return [folded(column, function) for column in columns]
 
-    def _folded_in_shares(self, engine: Engine, flats: Sequence[Array], function: Function) -> Array:
-        """Each rank folds a share of the elements."""
+    def _folded_in_shares(self, engine: Engine, flats: Sequence[Array], any_nan: bool, function: Function) -> Array:
+        """Each rank folds a share of the elements, behind which an element says whether its giver has a NaN."""
         count, flat = len(self.group.ranks), flats[0]
         size = flat.dtype.itemsize
         cuts = [flat.size * k // count for k in range(count + 1)]
         lengths = [size * (end - start) for start, end in pairwise(cuts)]
-        data = np.concatenate([flat[start:end] for start, end in pairwise(cuts) for flat in flats]).view(np.uint8)
+        flag = np.full(size, any_nan, np.uint8).view(flat.dtype)
+        rows = [[*(part[start:end] for part in flats), flag] for start, end in pairwise(cuts)]
+        data = np.concatenate([part for row in rows for part in row])
         own, locals_ = lengths[self._own], [len(positions) for positions in self._positions]
-        given = [length * len(flats) for length in lengths]
-        parts = engine.exchange(self.group, data, given, [own * count for count in locals_])
-        rows = [[part[k * own : (k + 1) * own] for k in range(n)] for part, n in zip(parts, locals_, strict=True)]
-        shares = [row.view(flat.dtype) for row in self._in_order(rows)]
+        given = [length * len(flats) + size for length in lengths]
+        parts = engine.exchange(self.group, data.view(np.uint8), given, [own * count + size for count in locals_])
+        if any(part[-1] for part in parts):
+            return _NAN
+        taken = [[part[k * own : (k + 1) * own] for k in range(n)] for part, n in zip(parts, locals_, strict=True)]
+        shares = [row.view(flat.dtype) for row in self._in_order(taken)]
         share = np.ascontiguousarray(folded(shares, function)).view(np.uint8)
         return np.concatenate(engine.gather(self.group, share, lengths)).view(flat.dtype)
 
@@ -252,11 +257,22 @@ def exact_reduction(function: Function, dtype: DType) -> tuple[str, np.dtype[Any
     return None if name is None else (name, np.dtype(f"{kind}{bits // 8}"))
 
 
-def _exactly(engine: Engine, group: Group, flat: Array, name: str, integers: np.dtype[Any]) -> Array | None:
+_NAN = np.zeros(0)
+"""In place of a result: a member has a NaN."""
+
+
+def _exactly(
+    engine: Engine, group: Group, flat: Array, any_nan: bool, name: str, integers: np.dtype[Any]
+) -> Array | None:
     bits = np.ascontiguousarray(flat).view(integers)
-    is_integer = flat.dtype.kind in "iub"
-    found = engine.reduce(group, bits if is_integer else _ordered(bits), name)
-    return None if found is None else (found if is_integer else _ordered(found)).view(flat.dtype)
+    if flat.dtype.kind in "iub":
+        found = engine.reduce(group, bits, name)
+        return None if found is None else found.view(flat.dtype)
+    flag = np.array([any_nan if name == "MAX" else -any_nan], integers)
+    found = engine.reduce(group, np.concatenate([_ordered(bits), flag]), name)
+    if found is not None and found[-1]:
+        return _NAN
+    return None if found is None else _ordered(found[:-1]).view(flat.dtype)
 
 
 def _ordered(bits: Array) -> Array:
@@ -265,8 +281,8 @@ def _ordered(bits: Array) -> Array:
     return bits ^ ((bits >> (width - 1)) & np.array(2 ** (width - 1) - 1, bits.dtype))
 
 
-def has_nan(arrays: Sequence[Array]) -> bool:
-    return arrays[0].dtype.kind not in "iub" and any(bool(np.any(array != array)) for array in arrays)
+def _has_nan(array: Array) -> bool:
+    return array.dtype.kind not in "iub" and bool(np.any(array != array))
 
 
 def shapes_of(instruction: Any) -> list[Shape]:

@@ -70,9 +70,17 @@ class Engine(Protocol):
         """UnsupportedError for one group too many."""
         ...
 
+    def is_ready(self, group: Group) -> bool:
+        """Whether the group needs no `prepare` any more."""
+        ...
+
     def prepare(self, group: Group, number: int) -> None:
         """Makes the group's communicator, if there is none. All of its ranks do so at the same rendezvous, of this
         number."""
+        ...
+
+    def renew(self, generation: int) -> None:
+        """From now on no group is ready: in their communicators there may be operations that were begun and left."""
         ...
 
     def gather(self, group: Group, data: Array, sizes: Sequence[int]) -> list[Array]:

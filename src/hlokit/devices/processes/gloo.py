@@ -30,6 +30,8 @@ _FOREVER = timedelta(days=30)
 _worlds = 0
 """The number of worlds that were made from the environment."""
 _output = threading.Lock()
+_kept_output: list[int] = []
+"""Standard output itself, once for each thread that keeps it silent."""
 _torch: Any = import_module("torch.distributed")
 """Its classes are of C++, without types."""
 _from_numpy: Any = import_module("torch").from_numpy
@@ -62,6 +64,7 @@ class GlooEngine:
         """The values that devices of this rank send each other, by tag."""
         self._lock = threading.Lock()
         everyone = Group(tuple(range(size)))
+        self._generation = 0
         self._groups: dict[Group, Any] = {}
         self._groups[everyone] = self._all = self._connected(everyone)
 
@@ -87,6 +90,7 @@ class GlooEngine:
 
     def close(self) -> None:
         """Ends connections that wait for a process that is gone: they would keep this one from ending."""
+        self._all.abort()
         for group in self._groups.values():
             group.abort()
 
@@ -94,8 +98,18 @@ class GlooEngine:
         if group not in self._groups and len(self._groups) >= MOST_GROUPS:
             raise UnsupportedError(f"collectives among more than {MOST_GROUPS} different groups over gloo")
 
+    def is_ready(self, group: Group) -> bool:
+        return group in self._groups or len(group.ranks) == 1
+
+    def renew(self, generation: int) -> None:
+        self._generation = generation
+        for group in self._groups.values():
+            if group is not self._all:  # which carries what one sends another
+                group.abort()
+        self._groups.clear()
+
     def prepare(self, group: Group, number: int) -> None:
-        if group in self._groups or len(group.ranks) == 1:
+        if self.is_ready(group):
             return
         self._blocked(True)
         try:
@@ -106,7 +120,7 @@ class GlooEngine:
     def _connected(self, group: Group) -> Any:
         options = _torch.ProcessGroupGloo._Options()
         options._devices, options._timeout, options._threads = [self._device], _START, 1
-        store = _torch.PrefixStore(repr(group), self._store)
+        store = _torch.PrefixStore(f"{self._generation} {group!r}", self._store)
         with _silent():
             made = _torch.ProcessGroupGloo(store, group.ranks.index(self._rank), len(group.ranks), options)
         made._set_default_timeout(_FOREVER)
@@ -268,13 +282,17 @@ def _tensor(data: Array) -> Any:
 
 @contextmanager
 def _silent() -> Generator[None]:
-    """gloo prints how many ranks it has reached: to standard error here, since standard output is the program's."""
+    """gloo prints how many ranks it has reached: to standard error here, since standard output is the program's.
+    Several threads may be here: other ranks may make their groups in another order."""
     sys.stdout.flush()
     with _output:
-        kept = os.dup(1)
+        _kept_output.append(_kept_output[0] if _kept_output else os.dup(1))
         os.dup2(2, 1)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 1)
-            os.close(kept)
+    try:
+        yield
+    finally:
+        with _output:
+            kept = _kept_output.pop()
+            if not _kept_output:
+                os.dup2(kept, 1)
+                os.close(kept)

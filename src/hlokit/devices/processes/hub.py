@@ -1,9 +1,12 @@
 """Hub: the centre of the control plane, a thread of rank 0.
 
-It holds the Exchange of a run: who gave what, who waits for whom. Devices tell it of rendezvous and transfers and wait
-for its word; of the values they tell headers alone. So all members of a rendezvous have come before any of them
+It holds the Exchange of a run: who came where, who waits for whom. Devices tell it of rendezvous and transfers and wait
+for its word; of what they send they tell the header. So all members of a rendezvous have come before any of them
 moves bytes, no device can wait inside the engine for one that does not come, and a deadlock is seen as it is between
 threads: no device runs.
+
+A run is direct if all ranks have proved that every device comes to the same collectives in the same order. Then nobody
+asks: who waits in the engine for a device that has failed hears that it has, and leaves, and the engine begins anew.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ class _Run:
         self.homes = homes
         self.instructions = instructions
         self.running = set(range(len(names)))
+        self.everyone = tuple(range(len(names)))
         self.failure: Message | None = None
         self.tags: dict[int, int] = {}
         """Tags of the messages that devices wait to send."""
@@ -57,7 +61,7 @@ class Hub:
         self._begun: dict[int, Message] = {}
         self._gone: Message | None = None
         self._run: _Run | None = None
-        self._tag = 0
+        self._tag = self._generation = 0
         self._open = True
         self._is_silent = False
         """The last connection that broke did so because nothing came from its other end."""
@@ -142,12 +146,16 @@ class Hub:
             self._tell_all(self._gone)
 
     def _tell(self, rank: int, message: Message) -> None:
-        with suppress(OSError):  # where its end is closed, that is found when it is read next
-            self._lines[rank].sendall(encoded(message))
+        self._send(rank, encoded(message))
 
     def _tell_all(self, message: Message) -> None:
+        data = encoded(message)
         for rank in self._lines:
-            self._tell(rank, message)
+            self._send(rank, data)
+
+    def _send(self, rank: int, data: bytes) -> None:
+        with suppress(OSError):  # where its end is closed, that is found when it is read next
+            self._lines[rank].sendall(data)
 
     # -- what ranks say
 
@@ -170,7 +178,8 @@ class Hub:
             return
         begun, self._begun = self._begun, {}
         self._run = _Run(*self.prepared)
-        self._tell_all({"is": "begun"})
+        is_direct = bool(begun[0]["order"]) and all(b["order"] == begun[0]["order"] for b in begun.values())
+        self._tell_all({"is": "begun", "direct": is_direct, "generation": self._generation})
         own = begun[0]["program"]
         others = [rank for rank in range(self.size) if begun[rank]["program"] != own]
         if others:
@@ -205,7 +214,7 @@ class Hub:
         else:
             instruction: Instruction = run.instructions[int(message["at"])]
             calls: dict[str, Callable[[], list[int]]] = {
-                "meet": lambda: exchange.meet(device, instruction, message["members"], message["value"]),
+                "meet": lambda: exchange.meet(device, instruction, message["members"] or run.everyone, None),
                 "send": lambda: exchange.send(
                     device, instruction, Route(*message["route"]), {"tag": self._tag, "header": message["value"]}
                 ),
@@ -221,7 +230,7 @@ class Hub:
         for other in freed:
             run.running.add(other)
             given = exchange.results.pop(other)
-            value = run.tags.pop(other) if given is None else given
+            value = None if do == "meet" else run.tags.pop(other) if given is None else given
             self._tell(run.homes[other], {"is": "go", "device": other, "value": value, "number": self._tag})
 
     def _stop(self, error: Message, device: int | None = None) -> None:
@@ -240,5 +249,8 @@ class Hub:
                 source = run.homes[route.target if route.source is None else route.source]
                 left[run.homes[route.target]].append([source, value])
         self._run = None
+        self._generation += run.failure is not None
+        nothing = encoded({"is": "over", "left": [], "failure": run.failure})
         for rank in range(self.size):
-            self._tell(rank, {"is": "over", "left": left[rank], "failure": run.failure})
+            over = {"is": "over", "left": left[rank], "failure": run.failure}
+            self._send(rank, encoded(over) if left[rank] else nothing)

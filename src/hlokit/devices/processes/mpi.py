@@ -34,7 +34,9 @@ class MpiEngine:
         self._comm = (comm or MPI.COMM_WORLD).Dup()
         self._check: Callable[[], None] = lambda: None
         self._blocked: Callable[[bool], None] = lambda _: None
-        self._groups: dict[Group, MPI.Intracomm] = {Group(tuple(range(self._comm.size))): self._comm}
+        self._groups: dict[Group, MPI.Intracomm] = {Group(tuple(range(self._comm.size))): self._comm.Dup()}
+        self._left: list[tuple[MPI.Request, tuple[object, ...]]] = []
+        """Operations that were begun and not waited for, with their memory."""
         self._sending: list[tuple[MPI.Request, Array]] = []
         self._lock = threading.Lock()
 
@@ -69,8 +71,14 @@ class MpiEngine:
         if group not in self._groups and len(self._groups) >= MOST_GROUPS:
             raise UnsupportedError(f"collectives among more than {MOST_GROUPS} different groups over MPI")
 
+    def is_ready(self, group: Group) -> bool:
+        return group in self._groups or len(group.ranks) == 1
+
+    def renew(self, generation: int) -> None:
+        self._groups.clear()  # not freed: MPI does not say that others need not take part in that
+
     def prepare(self, group: Group, number: int) -> None:
-        if group in self._groups or len(group.ranks) == 1:
+        if self.is_ready(group):
             return
         everyone = self._comm.Get_group()
         chosen = everyone.Incl(list(group.ranks))
@@ -86,29 +94,29 @@ class MpiEngine:
         if len(group.ranks) == 1:
             return [data]
         whole = buffer(sum(sizes))
-        self._finish(self._groups[group].Iallgatherv([data, MPI.BYTE], [whole, sizes, starts(sizes), MPI.BYTE]))
+        request = self._groups[group].Iallgatherv([data, MPI.BYTE], [whole, sizes, starts(sizes), MPI.BYTE])
+        self._finish(request, data, whole)
         return cut(whole, sizes)
 
     def broadcast(self, group: Group, root: int, data: Array) -> None:
         if len(group.ranks) > 1:
-            self._finish(self._groups[group].Ibcast([data, MPI.BYTE], root))
+            self._finish(self._groups[group].Ibcast([data, MPI.BYTE], root), data)
 
     def exchange(self, group: Group, data: Array, given: Sequence[int], taken: Sequence[int]) -> list[Array]:
         if len(group.ranks) == 1:
             return [data]
         whole = buffer(sum(taken))
-        self._finish(
-            self._groups[group].Ialltoallv(
-                [data, given, starts(given), MPI.BYTE], [whole, taken, starts(taken), MPI.BYTE]
-            )
+        request = self._groups[group].Ialltoallv(
+            [data, given, starts(given), MPI.BYTE], [whole, taken, starts(taken), MPI.BYTE]
         )
+        self._finish(request, data, whole)
         return cut(whole, taken)
 
     def reduce(self, group: Group, data: Array, name: str) -> Array | None:
         if len(group.ranks) == 1:
             return data
         result = np.empty_like(data)
-        self._finish(self._groups[group].Iallreduce(data, result, getattr(MPI, name)))
+        self._finish(self._groups[group].Iallreduce(data, result, getattr(MPI, name)), data, result)
         return result
 
     def send(self, target: int, tag: int, data: Array) -> None:
@@ -118,7 +126,7 @@ class MpiEngine:
 
     def receive(self, source: int, tag: int, size: int) -> Array:
         data = buffer(size)
-        self._finish(self._comm.Irecv([data, MPI.BYTE], source, tag))
+        self._finish(self._comm.Irecv([data, MPI.BYTE], source, tag), data)
         return data
 
     def finish_sending(self, untaken: Sequence[tuple[int, int, int]]) -> None:
@@ -131,8 +139,12 @@ class MpiEngine:
             self._finish(request)
         self._sending.clear()
 
-    def _finish(self, request: MPI.Request) -> None:
-        finish(request.Test, self._check)
+    def _finish(self, request: MPI.Request, *memory: object) -> None:
+        try:
+            finish(request.Test, self._check)
+        except BaseException:
+            self._left.append((request, memory))  # MPI may still read and write there
+            raise
 
 
 def position() -> tuple[int, int]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from hlokit.devices.flight_recorder import Entry, FlightRecorder
 from hlokit.devices.grid import Halt, begun, placed
-from hlokit.devices.processes.collective import Collective, group_of, has_nan, leaves, shapes_of
+from hlokit.devices.processes.collective import Collective, group_of, leaves, shapes_of
 from hlokit.devices.processes.engine import Engine, Group
 from hlokit.devices.processes.hub import Hub
 from hlokit.devices.processes.line import Line, Message, error_from, error_message, version
@@ -53,7 +53,8 @@ class World:
     on then, so these end with status 1.
 
     Values travel by the engine. Who waits for whom is known to a thread of rank 0 (hlokit.devices.processes.hub), to
-    which each rank has a TCP connection.
+    which each rank has a TCP connection; programs whose devices are known to come to the same collectives in the same
+    order tell it only that they begin and end.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -64,6 +65,9 @@ class World:
         self.lost: HlokitError | None = None
         self.is_broken = False
         """A process is gone in the midst of a run."""
+        self._is_direct = False
+        """Devices need not ask before they meet."""
+        self._generation = 0
         self._using = threading.Lock()
         self._lock = threading.Lock()
         self._is_blocked = False
@@ -72,6 +76,8 @@ class World:
         self._homes: Sequence[int] = ()
         self._waits_for = ""
         """The program that this rank has begun, and others have not yet."""
+        self._is_ending = False
+        """This rank is through with its program, and others may not be."""
         self._unplaced: Message | None = None
         """The loss of a process that came between runs."""
         self._numbers: dict[Instruction, int] = {}
@@ -113,6 +119,7 @@ class World:
         bodies: Mapping[int, Callable[[], Any]],
         halt: Halt | None = None,
         title: str = "",
+        order: str = "",
     ) -> list[Any]:
         """Runs the bodies, of this rank's devices; gives their results once all devices are through; else the first
         error of any device.
@@ -122,6 +129,7 @@ class World:
         instructions    those that may communicate, in an order that is the same on all ranks
         bodies          by device
         halt            stops native code on threads, as Grid's
+        order           names the order in which every device comes to the same collectives; empty if it is not known
         """
         with self._using:
             self._numbers = {instruction: k for k, instruction in enumerate(instructions)}
@@ -134,9 +142,10 @@ class World:
             self._line.open(bodies)
             try:
                 try:
-                    self._begun(program, title)
+                    self._begun(program, title, order)
                     self.recorder.progress("running")
                     self._run_bodies(bodies)
+                    self._is_ending = True
                     self.recorder.progress("ending")
                 except BaseException as raised:
                     interrupt = raised
@@ -153,15 +162,19 @@ class World:
                 raise
             return [self._own[device].result for device in bodies]
 
-    def _begun(self, program: str, title: str) -> None:
+    def _begun(self, program: str, title: str, order: str) -> None:
         """Waits for all ranks to begin."""
-        self.stopped = self.lost is not None
+        self.stopped, self._is_ending = self.lost is not None, False
         self._waits_for = title
         if self._unplaced is not None:
             self._lose(self._unplaced)
-        self._line.tell(do="begin", program=program, name=title)
-        self._await("begun")
+        self._line.tell(do="begin", program=program, name=title, order=order)
+        begun = self._await("begun")
         self._waits_for = ""
+        self._is_direct = begun["direct"]
+        if begun["generation"] != self._generation:  # a run has failed
+            self._generation = begun["generation"]
+            self._engine.renew(self._generation)
 
     def _run_bodies(self, bodies: Mapping[int, Callable[[], Any]]) -> None:
         """One device runs on this thread, several on threads of their own."""
@@ -225,11 +238,11 @@ class World:
     def _interrupted(self, error: BaseException) -> None:
         """Stops this rank's devices, and tells the others. With several devices no exchange was interrupted: they have
         threads of their own."""
-        self.stopped = True
+        self._stop()
         untold = [own for own in self._own.values() if not own.told]
         for own in untold[:1]:
             own.told = True
-            own.is_inside &= len(self._own) == 1
+            own.is_bound &= len(self._own) == 1
             self._tell_failure(own, error)
         for own in untold:
             self._tell_end(own)
@@ -247,6 +260,7 @@ class World:
 
     def _end(self, interrupt: BaseException | None) -> None:
         message = self._await("over", at_once=self.lost is not None)  # a rank that has heard it may have left since
+        self._is_ending = False
         sizes = [(source, v["tag"], packed_size(arrays_of(v["header"]))) for source, v in message["left"]]
         self._engine.finish_sending(sizes)
         failure = message["failure"]
@@ -266,7 +280,7 @@ class World:
 
     def _tell_failure(self, own: _Own, error: BaseException) -> None:
         """Others that wait for this rank's part in an exchange cannot go on; else they only stop."""
-        do = "break" if own.is_inside else "fail"
+        do = "break" if own.is_bound else "fail"
         self._line.tell(do=do, device=own.number, error=self._message(own, error))
 
     def _message(self, own: _Own, error: BaseException) -> Message:
@@ -282,13 +296,17 @@ class World:
         group = Group(tuple(everyone))
 
         def gathered() -> list[str]:
-            data = np.frombuffer(text.encode(), np.uint8)
-            sizes = self._engine.gather(group, np.array([data.nbytes]).view(np.uint8), [8] * self.size)
-            parts = self._engine.gather(group, data, [int(size.view(np.int64)[0]) for size in sizes])
-            return [part.tobytes().decode() for part in parts]
+            self._engine.prepare(group, 0)
+            return self._texts(group, text)
 
         bodies = {self.rank: lambda: self._moved(self._own[self.rank], gathered)}
         return self.run([f"rank {rank}" for rank in everyone], everyone, "text", (), bodies)[0]
+
+    def _texts(self, group: Group, text: str) -> list[str]:
+        data, count = np.frombuffer(text.encode(), np.uint8), len(group.ranks)
+        sizes = self._engine.gather(group, np.array([data.nbytes]).view(np.uint8), [8] * count)
+        parts = self._engine.gather(group, data, [int(size.view(np.int64)[0]) for size in sizes])
+        return [part.tobytes().decode() for part in parts]
 
     # -- the transport
 
@@ -302,20 +320,23 @@ class World:
         arrays: list[Any] = []
         header = described(value, arrays)
 
-        def gathered(given: Mapping[int, Any], headers: Sequence[Any]) -> list[Any]:
-            kinds = [[kind for i in row for kind in arrays_of(headers[i])] for row in positions]
+        def gathered(given: Mapping[int, Any]) -> list[Any]:
+            own = [given[members[i]] for i in positions[group.ranks.index(self.rank)]]
+            headers = [json.loads(text) for text in self._texts(group, json.dumps([header for header, _ in own]))]
+            kinds = [[kind for header in row for kind in arrays_of(header)] for row in headers]
             sizes = [packed_size(kind) for kind in kinds]
-            own = group.ranks.index(self.rank)
-            data = buffer(sizes[own])
-            pack([array for i in positions[own] for array in given[members[i]]], data)
+            data = buffer(sizes[group.ranks.index(self.rank)])
+            pack([array for _, arrays in own for array in arrays], data)
             found: list[Any] = [None] * len(members)
-            for row, kind, part in zip(positions, kinds, self._engine.gather(group, data, sizes), strict=True):
+            parts = self._engine.gather(group, data, sizes)
+            for row, row_headers, kind, part in zip(positions, headers, kinds, parts, strict=True):
                 leaves = unpacked(part, kind)
-                for i in row:
-                    found[i] = rebuilt(headers[i], leaves)
+                for i, header in zip(row, row_headers, strict=True):
+                    found[i] = rebuilt(header, leaves)
             return found
 
-        return self._met(device, instruction, members, group, header, arrays, gathered)
+        nbytes = sum(array.nbytes for array in arrays)
+        return self._met(device, instruction, members, group, nbytes, (header, arrays), gathered)
 
     def offer(self, device: int, route: Route) -> None:
         if self.stopped:
@@ -333,7 +354,7 @@ class World:
             pack(arrays, data)
             if route.target is not None:
                 self._engine.send(self._homes[route.target], tag, data)
-        own.is_inside = False
+        own.go_on()
 
     def receive(self, device: int, instruction: Instruction, route: Route) -> Any:
         own = self._at(device, instruction)
@@ -343,7 +364,7 @@ class World:
             kinds = arrays_of(found["header"])
             source = self.rank if route.source is None else self._homes[route.source]
             data = self._moved(own, lambda: self._engine.receive(source, found["tag"], packed_size(kinds)))
-        own.is_inside = False
+        own.go_on()
         return rebuilt(found["header"], unpacked(data, kinds))
 
     def collective(self, process: Process, instruction: Instruction, operands: Sequence[Any]) -> Any:
@@ -356,14 +377,14 @@ class World:
         function = process.callee(instruction.called[0]) if instruction.called else None
         position = plan.members.index(device)
         if len(plan.members) == 1:
-            return plan.run(self._engine, {position: arrays}, function, False)[position]
+            return plan.run(self._engine, {position: arrays}, function)[position]
 
-        def moved(given: Mapping[int, Any], any_nan: Sequence[Any]) -> dict[int, Any]:
+        def moved(given: Mapping[int, Any]) -> dict[int, Any]:
             by_position = {plan.members.index(other): value for other, value in given.items()}
-            return plan.run(self._engine, by_position, function, any(any_nan))
+            return plan.run(self._engine, by_position, function)
 
-        header = plan.is_reduction and has_nan(arrays)
-        return self._met(device, instruction, plan.members, plan.group, header, arrays, moved)[position]
+        nbytes = sum(array.nbytes for array in arrays)
+        return self._met(device, instruction, plan.members, plan.group, nbytes, arrays, moved)[position]
 
     def _planned(self, process: Process, instruction: Instruction) -> Collective | None:
         key = instruction, process.device
@@ -392,14 +413,14 @@ class World:
         instruction: Instruction,
         members: Sequence[int],
         group: Group,
-        header: Any,
+        nbytes: int,
         given: Any,
-        move: Callable[[Mapping[int, Any], Sequence[Any]], Any],
+        move: Callable[[Mapping[int, Any]], Any],
     ) -> Any:
-        """The result of `move`, which one device of each rank calls once all members have come, with what the devices
-        of its rank gave and every member's header."""
-        with self.recorder.collective(device, instruction, members, sum(array.nbytes for array in given)) as entry:
-            return self._met_at(entry, device, instruction, members, group, header, given, move)
+        """The result of `move`, which one device of each rank calls with what the devices of its rank gave: once all
+        members have come, or where the run is direct, are known to come."""
+        with self.recorder.collective(device, instruction, members, nbytes) as entry:
+            return self._met_at(entry, device, instruction, members, group, given, move)
 
     def _met_at(
         self,
@@ -408,20 +429,23 @@ class World:
         instruction: Instruction,
         members: Sequence[int],
         group: Group,
-        header: Any,
         given: Any,
-        move: Callable[[Mapping[int, Any], Sequence[Any]], Any],
+        move: Callable[[Mapping[int, Any]], Any],
     ) -> Any:
         own = self._at(device, instruction)
         self._engine.room_for(group)
+        is_direct = self._is_direct and self._engine.is_ready(group)
+        own.is_inside = is_direct
         party, is_last = self._joined(tuple(members), device, given)
-        at = self._numbers[instruction]
-        answer = self._gone_on(own, do="meet", at=at, members=list(members), value=header)
-        entry.met()
+        number = 0
+        if not is_direct:
+            named = None if self._is_all(members) else list(members)
+            number = self._gone_on(own, do="meet", at=self._numbers[instruction], members=named)["number"]
+            entry.met()
 
         def moved() -> Any:
-            self._engine.prepare(group, answer["number"])
-            return move(party.given, answer["value"])
+            self._engine.prepare(group, number)
+            return move(party.given)
 
         if is_last:
             try:
@@ -431,12 +455,16 @@ class World:
         party.done.wait()
         if party.failed:
             raise Cancelled
-        own.is_inside = False
+        if is_direct:
+            entry.met()
+        own.go_on()
         return party.result
 
     def _joined(self, members: tuple[int, ...], device: int, given: Any) -> tuple[_Party, bool]:
         """The devices of this rank that meet, and whether this one is the last of them."""
         with self._lock:
+            if self.stopped:
+                raise Cancelled
             party = self._parties.setdefault(members, _Party())
             party.given[device] = given
             is_last = len(party.given) == sum(self._homes[member] == self.rank for member in members)
@@ -451,9 +479,9 @@ class World:
 
     def _gone_on(self, own: _Own, **message: Any) -> Message:
         """Waits; gives what the hub says when it lets this device go on."""
-        own.is_inside = True
+        own.is_inside = own.is_bound = True
         answer = self._line.ask(own.number, **message)
-        own.is_inside = answer["is"] == "go"
+        own.is_inside = own.is_bound = answer["is"] == "go"
         if answer["is"] == "refused":
             error = error_from(answer["error"])
             if isinstance(error, EvaluationError):
@@ -464,7 +492,7 @@ class World:
         return answer
 
     def _moved(self, own: _Own, move: Callable[[], Any]) -> Any:
-        """Runs `move`. Others take part in it: where it breaks, they cannot go on."""
+        """Runs `move`. Others take part in it: where it breaks, they cannot go on, unless the run is direct."""
         try:
             return move()
         except self._engine.failures as error:
@@ -476,7 +504,8 @@ class World:
             self._break(own, failure)
             raise failure from error
         except BaseException as error:
-            self._break(own, error)
+            if own.is_bound or not self._is_direct:
+                self._break(own, error)
             raise
 
     # -- what goes wrong
@@ -484,7 +513,7 @@ class World:
     def _break(self, own: _Own, error: BaseException) -> None:
         if self.lost is None:
             self._line.tell(do="break", device=own.number, error=self._message(own, error))
-            own.is_inside = False
+            own.go_on()
 
     def _noticed(self, message: Message) -> None:
         """On the listening thread: another device failed, or its process is gone."""
@@ -497,9 +526,16 @@ class World:
             timer = threading.Timer(_GRACE_SECONDS, self._give_up)
             timer.daemon = True
             timer.start()
-        self.stopped = True
+        self._stop()
         for own in tuple(self._own.values()):
             own.halt()
+
+    def _stop(self) -> None:
+        """Devices that wait for others of this rank leave; those that wait in the engine ask (`_check`)."""
+        with self._lock:
+            self.stopped = True
+            for party in self._parties.values():
+                party.done.set()
 
     def _lose(self, told: Message) -> None:
         places = self._places()
@@ -512,11 +548,14 @@ class World:
             first = next((i for i in self._numbers if i.op.form == "communicate"), None)
             then = f", whose first instruction for all is {_named(first)}" if first is not None else ""
             return [f"rank {self.rank} waits for all to begin {self._waits_for}{then}"]
-        return [own.where for own in tuple(self._own.values()) if own.instruction is not None and not own.told]
+        met = [own for own in tuple(self._own.values()) if own.instruction is not None]
+        return [own.where for own in met if not own.told] or [own.where for own in met if self._is_ending]
 
     def _check(self) -> None:
         if self.lost is not None:
             self._raise_lost()
+        if self._is_direct and self.stopped:
+            raise Cancelled
 
     def _raise_lost(self) -> NoReturn:
         """The engine's own end would wait for a process that is gone: this one is then to end without it."""
@@ -587,7 +626,8 @@ class World:
 class _Own:
     """A device of this rank in a run.
 
-    instruction   that it communicates at, or did last; `is_inside`: others count on its part in that
+    instruction   that it communicates at, or did last; `is_inside`: it is not through with that
+    is_bound      others count on its part in that, and cannot leave
     told          whether the hub knows that it has ended
     """
 
@@ -596,7 +636,7 @@ class _Own:
         self.result: Any = None
         self.error: BaseException | None = None
         self.instruction: Instruction | None = None
-        self.is_inside = self.told = False
+        self.is_inside = self.is_bound = self.told = False
         self._halt = halt
         self._lock = threading.Lock()
         self._thread: int | None = None
@@ -608,6 +648,10 @@ class _Own:
         if self.instruction is None:
             return f"{self.name} has not met another yet"
         return f"{self.name} {'waits at' if self.is_inside else 'is through'} {_named(self.instruction)}"
+
+    def go_on(self) -> None:
+        """It is through with its instruction."""
+        self.is_inside = self.is_bound = False
 
     def enter(self) -> None:
         """This thread runs the device."""
