@@ -1,7 +1,7 @@
 """Writes the figures of docs/scale.md: python -m bench.scale [--hosts 64] [--layouts fsdp] [--memory 64] [--csv FILE]
 
-Needs JAX, which traces the step on shapes. A row takes about ten seconds, and half a minute more where the step is
-compiled, too, for the plan of its memory (--memory HOSTS). `python -m docs.scale_chart` draws the file.
+Needs JAX, which traces the step on shapes. A row takes about ten seconds, and a few more where the step is compiled,
+too, for the plan of its memory (--memory HOSTS). `python -m docs.scale_chart` draws the file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, nargs="+", default=[64, 512, 4096])
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
-    parser.add_argument("--memory", type=int, nargs="*", default=[64])
+    parser.add_argument("--memory", type=int, nargs="*", default=[64, 512, 4096])
     parser.add_argument("--csv", type=Path, default=FILE)
     given = parser.parse_args()
     os.environ.setdefault("JAX_PLATFORMS", "cpu")

@@ -165,22 +165,22 @@ class Collectives:
 
     def _known(self, process: Process, instruction: Instruction) -> _Site | None:
         key = instruction, process.device
-        try:
-            return self._sites[key]
-        except KeyError:
-            site = self._sites[key] = self._site(process, instruction)
-            return site
+        if key not in self._sites:
+            self._add_sites(process, instruction)
+        return self._sites[key]
 
-    def _site(self, process: Process, instruction: Instruction) -> _Site | None:
-        """None for what is no movement of whole blocks."""
+    def _add_sites(self, process: Process, instruction: Instruction) -> None:
+        """The site of this device, and of all members of its group. None for what is no movement of whole blocks."""
         transfer = _transfer(process, instruction)
         if transfer is None:
-            return None
+            self._sites[instruction, process.device] = None
+            return
         members = [replica * process.partition_count + partition for replica, partition in transfer.members]
         count = len(members)
         key = instruction, tuple(map(tuple, transfer.moves))
         plan = self._plan(key, [instruction] * count, [transfer] * count)
-        return _Site(members, members.index(process.device), plan)
+        for position, member in enumerate(members):
+            self._sites.setdefault((instruction, member), _Site(members, position, plan))
 
     def _mixed(self, process: Process, instructions: Sequence[Instruction]) -> _Plan:
         """The plan of instructions that differ, as they may: in whether they are -start ops, say."""

@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
@@ -41,13 +42,17 @@ class HostSteps:
         self._current = threading.local()
         self._function = self._run  # held, since machine code has its address
         self.address, self.context = step_address(), id(self._function)
-        self.meetings = self._meetings(grid) if grid != (1, 1) else None
-        if self.meetings is not None:
+        self._grid = grid
+        if grid != (1, 1):
             self._switch = Switch(self.address, self.context)
             self.address, self.context = self._switch.address, self._switch.context
 
-    def _meetings(self, grid: tuple[int, int]) -> Meetings | None:
-        processes = [Process(place=place) for place in Place.grid(*grid)]
+    @cached_property
+    def meetings(self) -> Meetings | None:
+        """Where devices that run together in this process meet without Python. Processes never ask."""
+        if self._grid == (1, 1):
+            return None
+        processes = [Process(place=place) for place in Place.grid(*self._grid)]
         try:
             found = self.collectives.meetings(processes, self.instructions)
         except HlokitError:  # about groups: running says it
