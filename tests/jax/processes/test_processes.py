@@ -102,6 +102,31 @@ def test_a_checkpoint_of_four_processes_is_restored_on_two(tmp_path: Path) -> No
         assert done.returncode == 0 and done.stdout.count(what) == count, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("collectives", MPI_OR_GLOO)
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("orbax") is None, reason="no orbax: pip install orbax-checkpoint")
+def test_a_job_that_is_started_again_has_the_same_losses(collectives: str, tmp_path: Path) -> None:
+    script = str(SCRIPTS / "restarted.py")
+
+    def losses(folder: str, *doomed: str) -> tuple[int, dict[int, set[str]]]:
+        with plugged(HLOKIT_NUM_DEVICES="2") as variables:
+            done = launched(2, script, str(tmp_path / folder), *doomed, environment=variables, collectives=collectives)
+        found: dict[int, set[str]] = {}
+        for number, loss in re.findall(r"step (\d+) loss (\S+)", done.stdout):
+            found.setdefault(int(number), set()).add(loss)
+        assert found, done.stdout + done.stderr
+        return done.returncode, found
+
+    status, wanted = losses("whole")
+    assert status == 0 and sorted(wanted) == [0, 1, 2, 3, 4, 5]
+    assert all(len(found) == 1 for found in wanted.values()), wanted  # of both processes
+    status, before = losses("broken", "3")
+    assert status != 0 and set(before) <= {0, 1, 2, 3}, before
+    status, after = losses("broken")
+    assert status == 0 and sorted(after) in ([3, 4, 5], [4, 5]), after
+    assert {**before, **after} == wanted
+
+
 def launched(
     count: int, *arguments: str, environment: dict[str, str], each: int | None = None, collectives: str = "mpi"
 ) -> subprocess.CompletedProcess[str]:
