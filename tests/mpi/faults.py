@@ -50,6 +50,8 @@ KINDS = (
     "killed computing", "killed exchanging", "killed compiling", "killed at start", "late", "other program",
     "fewer steps", "other version", "full disk", "network down",
 )  # fmt: skip
+_DISK = 1 << 17
+"""Bytes of the doomed process's file system: room for a page for each step's checkpoint, and more."""
 _NEED_ROOT = ("full disk", "network down")
 _CLONE_NEWNET = 0x40000000
 _HERE, _THERE = "10.213.7.1", "10.213.7.2"
@@ -113,7 +115,8 @@ def _meet(kind: str, fault: dict[str, Any], folder: Path, world: Any) -> None:
         raise SystemExit(0)
     elif kind == "full disk":
         _now(folder)
-        (folder / str(world.rank) / "filling").write_bytes(bytes(1 << 14))
+        with contextlib.suppress(OSError):
+            (folder / str(world.rank) / "filling").write_bytes(bytes(_DISK))
     elif kind == "network down":
         _now(folder)
         subprocess.run(["ip", "link", "set", fault["namespace"], "down"], check=True)
@@ -271,14 +274,14 @@ def judged(count: int, fault: dict[str, Any], folder: Path, status: int, text: s
 
 @contextlib.contextmanager
 def prepared(count: int, fault: dict[str, Any]) -> Any:
-    """The job's folder, in which the doomed process has a file system of 24 KB, or its network."""
+    """The job's folder, in which the doomed process has a file system of its own, or its network."""
     folder = Path(tempfile.mkdtemp(prefix="hlokit_faults"))
     for rank in range(count):
         (folder / str(rank)).mkdir()
     small, namespace = folder / str(fault["doomed"]), fault["namespace"]
     try:
         if fault["kind"] == "full disk":
-            _shell(f"mount -t tmpfs -o size=24k none {small}")
+            _shell(f"mount -t tmpfs -o size={_DISK} none {small}")
         if fault["kind"] == "network down":
             for line in (
                 f"netns add {namespace}", f"link add {namespace}h type veth peer name {namespace} netns {namespace}",
