@@ -10,7 +10,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.judge.closeness.open import OPEN
-from hlokit.judge.closeness.spread import is_left_open, near, rules_that_allow
+from hlokit.judge.closeness.spread import left_open_by, near, rules_that_allow
 from hlokit.judge.engines.engine import CommandEngine
 from tests.judge.test_compare import tool
 from tests.rules.labels import rule
@@ -133,7 +133,7 @@ def test_what_a_rule_allows_and_what_none_does(
         assert near(theirs, expected, module, arguments, 0, overflows=False) is not None
         assert rules_that_allow(theirs, expected, module, arguments) == labels
         if len(expected) == 1:
-            assert is_left_open(module.entry.root, arguments, expected[0], theirs[0]) == bool(labels)
+            assert left_open_by(module.entry.root, arguments, expected[0], theirs[0]) == "".join(labels)
 
 
 def test_every_rule_of_the_table_has_a_case() -> None:
@@ -184,6 +184,51 @@ def test_a_reduction_to_nothing_leaves_nothing_open() -> None:
     given = [np.zeros((2, 0), np.int32)]
     expected = hk.evaluate(module, *given)
     assert rules_that_allow((expected[0], np.int32(1)), expected, module, given) == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "verdict", "labels"),
+    [
+        ([3, 1, NAN, 2], [1, 3, NAN, 2], "allowed", ("SORT-10",)),
+        ([3, 1, NAN, 2], [1, 1, NAN, 2], "wrong", ()),
+        ([1] * 39 + [NAN], [1] * 30 + [NAN] + [1] * 9, "allowed", ("SORT-9",)),
+        ([1] * 38 + [NAN, 0], [1] * 30 + [NAN, 0] + [1] * 8, "allowed", ("SORT-10",)),
+        ([1] * 38 + [NAN, 0], [1] * 30 + [NAN, 2] + [1] * 8, "wrong", ()),
+    ],
+)
+@rule("SORT-9", "SORT-10")
+def test_sorted_lines_are_told_from_others(
+    tmp_path: Path, given: list[float], value: list[float], verdict: str, labels: tuple[str, ...]
+) -> None:
+    """By what they are, not by what a few draws of an order show."""
+    module = hk.parse(f"""HloModule m
+g {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=LT }}
+ENTRY e {{
+  x = f32[{len(given)}] parameter(0)
+  s = f32[{len(given)}] sort(x), dimensions={{0}}, to_apply=g
+  ROOT n = f32[{len(given)}] negate(s)
+}}""")
+    returned = "np.float32(" + repr(value).replace("nan", "np.nan") + ")"
+    with CommandEngine(tool(tmp_path, "sort", returned)) as engine:
+        (found,) = hk.compare_engines(module, np.float32(given), engines=[engine]).judgements
+    assert found.verdict == verdict
+    assert found.rules == labels if labels else "sort" in found.instruction
+
+
+@rule("SORT-9")
+def test_all_operands_of_a_sort_are_looked_at() -> None:
+    text = """HloModule m
+g { a = s32[] parameter(0) b = s32[] parameter(1) k = s32[] parameter(2) l = s32[] parameter(3) ROOT c = pred[] compare(a, b), direction=LT }
+ENTRY e {
+  x = s32[3] parameter(0) y = s32[3] parameter(1)
+  s = (s32[3], s32[3]) sort(x, y), dimensions={0}, to_apply=g
+  ROOT r = s32[3] get-tuple-element(s), index=1
+}"""
+    root, given = hk.parse(text).entry.root, [np.int32([2, 1, 1]), np.int32([0, 1, 2])]
+    keys, ours = np.int32([1, 1, 2]), np.int32([1, 2, 0])
+    assert left_open_by(root, given, ours, np.int32([2, 1, 0]), {0: keys}) == "SORT-9"
+    assert left_open_by(root, given, ours, np.int32([0, 1, 2]), {0: keys}) == ""
+    assert left_open_by(root, given, ours, np.int32([0, 1, 2]), {0: np.int32([2, 1, 1])}) == ""
 
 
 def test_a_long_line_that_no_order_sorts_may_be_in_any() -> None:

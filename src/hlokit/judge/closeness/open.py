@@ -1,7 +1,8 @@
 """Freedom that the language leaves: for each rule that does, another value that an instruction may have by it.
 
 A difference is allowed by a rule if the reference's own result varies there as the rule lets it; of a rule with two
-meanings, if the reference gives that result by the other. Rules that leave open
+meanings, if the reference gives that result by the other. Where an instruction's operands and value on the engine are
+known, a rule may say of any value whether it allows it. Rules that leave open
 what a program on one device cannot show, or what the reference refuses, are not here: ARED-7, SDS-6, MAX-4, CMP-11,
 BITCAST-10. Rounding (UN-7, TYPE-11, DOTG-17) is `spread`'s.
 """
@@ -9,8 +10,9 @@ BITCAST-10. Rounding (UN-7, TYPE-11, DOTG-17) is `spread`'s.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +59,10 @@ Other = Callable[[Site], Any]
 """Another value that a rule lets the instruction have; None where the rule leaves nothing open."""
 
 
+Allows = Callable[[Site, Mapping[int, Any]], bool]
+"""Whether a rule lets arrays of the instruction's value be these, by their number in its tuple."""
+
+
 @dataclass(frozen=True)
 class Opening:
     """A rule that leaves values open.
@@ -64,11 +70,13 @@ class Opening:
     opcodes        those that it is about
     other          another value
     is_one_other   there are two meanings, `other` gives the second; else any one of many values
+    allows         tells whether arrays of the value, by their number in its tuple, are some that it may have
     """
 
     opcodes: tuple[str, ...]
     other: Other
     is_one_other: bool
+    allows: Allows | None = None
 
 
 OPEN: dict[str, Opening] = {}
@@ -81,9 +89,11 @@ def other_value(label: str, site: Site) -> Any:
     return opening.other(site) if site.instruction.opcode in opening.opcodes else None
 
 
-def _rule(label: str, *opcodes: str, is_one_other: bool = False) -> Callable[[Other], Other]:
+def _rule(
+    label: str, *opcodes: str, is_one_other: bool = False, allows: Allows | None = None
+) -> Callable[[Other], Other]:
     def register(other: Other) -> Other:
-        OPEN[label] = Opening(opcodes, other, is_one_other)
+        OPEN[label] = Opening(opcodes, other, is_one_other, allows)
         return other
 
     return register
@@ -339,14 +349,58 @@ def _is_sorted(indices: Any, dimension: int) -> bool:
 # -- sort
 
 
-@_rule("SORT-9", "sort")
+def _is_sorted_line(site: Site, found: Mapping[int, Any], *, any_order: bool = False) -> bool:
+    """Whether each line is a permutation of the operands' and in order; with `any_order` in any where the comparator is
+    no strict weak order of its elements. Without the arrays of all operands the order is taken for right."""
+    op = site.instruction.op
+    assert isinstance(op, Sort)
+    lines, results, given = (
+        {k: np.moveaxis(a, op.dimension, -1).reshape(-1, a.shape[op.dimension]) for k, a in arrays.items()}
+        for arrays in (
+            dict(enumerate(cut_to_least(site.operands))),
+            found,
+            dict(enumerate(site.value if is_sequence(site.value) else (site.value,))),
+        )
+    )
+    for number in range(len(lines[0])):
+        if _elements(results, number) == _elements({k: given[k] for k in results}, number):
+            continue
+        if sorted(_elements(results, number)) != sorted(_elements({k: lines[k] for k in results}, number)):
+            return False
+        own = [line[number] for line in lines.values()]
+        if not _is_strict_weak(_pairs(site.function(), *(line[:_MOST_COMPARED] for line in own))):
+            if any_order:
+                continue
+            return False
+        if op.is_stable:
+            return False
+        if len(results) == len(lines):
+            pairs = [side for k in lines for side in (results[k][number, 1:], results[k][number, :-1])]
+            if np.any(site.function().batched(*pairs)):
+                return False
+    return True
+
+
+def _elements(lines: Mapping[int, Any], number: int) -> list[tuple[bytes, ...]]:
+    """The elements of a line as bytes, the same for all NaNs."""
+    columns: list[list[bytes]] = []
+    for _, line in sorted(lines.items()):
+        row = line[number].copy()
+        nans = is_nan(row)
+        if nans.any():
+            row[nans] = np.nan
+        columns.append([element.tobytes() for element in row])
+    return list(zip(*columns, strict=True))
+
+
+@_rule("SORT-9", "sort", allows=_is_sorted_line)
 def _equal_ones_in_any_order(site: Site) -> Any:
     op = site.instruction.op
     assert isinstance(op, Sort)
     return None if op.is_stable else _sorted_from_any_order(site, op)
 
 
-@_rule("SORT-10", "sort")
+@_rule("SORT-10", "sort", allows=partial(_is_sorted_line, any_order=True))
 def _sorted_by_no_order(site: Site) -> Any:
     """Any permutation of a line, where the comparator is no strict weak order of its elements."""
     op = site.instruction.op

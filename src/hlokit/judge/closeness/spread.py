@@ -9,7 +9,7 @@ found in the same way.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -111,10 +111,18 @@ def rules_that_allow(
     return tuple(found) if len(found) > 1 and is_near(found) else ()
 
 
-def is_left_open(instruction: Instruction, operands: Sequence[Any], ours: Any, theirs: Any) -> bool:
-    """Whether an array of one instruction, or of an element of its tuple, may differ from the reference's by a rule.
+def left_open_by(
+    instruction: Instruction,
+    operands: Sequence[Any],
+    ours: Any,
+    theirs: Any,
+    others: Mapping[int, Any] | None = None,
+) -> str:
+    """The rule by which an array of one instruction, or of an element of its tuple, may differ from the reference's;
+    "" if none lets it.
 
     operands   the values of the operands of the instruction that made it
+    others     the engine's elements of its tuple, by number, as far as they are known
     """
     source = computed_by(instruction)
     path: list[int] = []
@@ -134,16 +142,24 @@ def is_left_open(instruction: Instruction, operands: Sequence[Any], ours: Any, t
     with np.errstate(all="ignore"):
         probe = _Noise(np.random.default_rng(0), 1.0, 0.0, flushes=False, rules=tuple(OPEN))
         run(probe)
+        process = _Perturbed(probe)
         for label in OPEN:
             if label not in probe.met:
+                continue
+            allows = OPEN[label].allows
+            if allows is not None:
+                value = interpreter.run_instruction(process, source, operands)
+                site = Site(process, source, tuple(operands), value, probe.source)
+                if allows(site, {**(others or {}), path[0] if path else 0: theirs}):
+                    return label
                 continue
             one_other = OPEN[label].is_one_other
             expected = run(replace(probe, rules=(label,))) if one_other else [ours]
             seeds = range(_RUNS + _MORE_RUNS)
             runs = [run(_Noise(np.random.default_rng(k), 0.0, 1.0, flushes=False, rules=(label,))) for k in seeds]
             if _beyond((theirs,), expected, False, runs) is None:
-                return True
-    return False
+                return label
+    return ""
 
 
 def _beyond(ours: Any, theirs: Any, loose: bool, runs: Sequence[Sequence[Any]]) -> str | None:

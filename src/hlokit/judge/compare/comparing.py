@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,8 @@ from hlokit.interpreter import evaluate as interpreter
 from hlokit.interpreter.process import Process
 from hlokit.judge.closeness.bounds import computed_by, difference
 from hlokit.judge.closeness.equality import differs, leaves
-from hlokit.judge.closeness.spread import hangs_on_signs, is_left_open, near, rules_that_allow
+from hlokit.judge.closeness.open import OPEN
+from hlokit.judge.closeness.spread import hangs_on_signs, left_open_by, near, rules_that_allow
 from hlokit.judge.devices import checked_arguments, devices_of, on_each
 from hlokit.judge.engines.blame import Blame
 from hlokit.judge.engines.engine import OWN, Engine, engine_of
@@ -29,6 +31,7 @@ from hlokit.judge.engines.outcome import Outcome
 from hlokit.judge.engines.trivial import fails_always
 from hlokit.judge.extract import extracted
 from hlokit.judge.reduce.case import Case
+from hlokit.ops.structure import GetTupleElement
 from hlokit.rules import rules, selected
 from hlokit.text.parser import parse_hlo
 
@@ -180,6 +183,21 @@ def judged(module: HloModule, arguments: Sequence[Any], expected: tuple[Any, ...
     return _Judge(module, arguments, expected, bisect=False).of(engine)
 
 
+class _Seen(NamedTuple):
+    """The values that an engine shows of a program's instructions.
+
+    instruction   the first whose value is wrong for the operands that it had
+    message       where
+    labels        the rules that leave open where others are not the reference's
+    result        the program's result; empty where the engine does not show its values
+    """
+
+    instruction: Instruction | None = None
+    message: str = ""
+    labels: tuple[str, ...] = ()
+    result: tuple[Any, ...] = ()
+
+
 class _Judge:
     def __init__(self, module: HloModule, arguments: Sequence[Any], expected: Any, bisect: bool) -> None:
         self.module, self.arguments, self.expected = module, arguments, expected
@@ -217,7 +235,8 @@ class _Judge:
                 return replace(judgement, message=f"{judgement.message}; {ALWAYS}")
             instruction, what = self._first_failing(engine, kind_of(str(judgement.outcome))), ""
         else:
-            instruction, what = self._first_wrong(engine)
+            seen = self._seen(engine)
+            instruction, what = seen.instruction, seen.message
         kernel = blame.instructions if blame is not None else ()
         if instruction is None and not kernel:
             return judgement
@@ -237,27 +256,47 @@ class _Judge:
             return f"left open by {NAN_BITS}", (NAN_BITS,)
         if near(ours, theirs, self.module, self.arguments, 0, overflows=False) is None:
             return _ROUNDED, ()
-        labels = rules_that_allow(ours, theirs, self.module, self.arguments) if is_foreign(engine) else ()
+        labels = self._left_open(engine, ours) if is_foreign(engine) else ()
         if labels:
             return f"left open by {' and '.join(labels)}", labels
         return (_ROUNDED, ()) if near(ours, theirs, self.module, self.arguments, 0) is None else ("", ())
 
-    def _first_wrong(self, engine: Engine) -> tuple[Instruction | None, str]:
-        """The first instruction of the entry whose value on the engine is not the reference's of the operands that the
-        engine computed. The engine runs the program with all these values as results, so errors do not add up."""
+    def _left_open(self, engine: Engine, ours: tuple[Any, ...]) -> tuple[str, ...]:
+        """The rules that leave the engine's result open. Where a rule tells of each value whether it allows it, and the
+        engine has the same result beside the values that lead to it, these decide; else how far results vary does."""
+        told = {opcode for opening in OPEN.values() if opening.allows is not None for opcode in opening.opcodes}
+        if any(instruction.opcode in told for instruction in self.module.entry.instructions):
+            seen = self._seen(engine)
+            if seen.result and differs(seen.result, ours) is None:
+                if seen.instruction is None and seen.labels:
+                    return seen.labels
+                if seen.instruction is not None and computed_by(seen.instruction).opcode in told:
+                    return ()
+        return rules_that_allow(ours, tuple(leaves(self.expected)), self.module, self.arguments)
+
+    def _seen(self, engine: Engine) -> _Seen:
+        """The values of the entry's instructions on the engine beside the reference's of the operands that the engine
+        computed. The engine runs the program with all these values as results, so errors do not add up."""
         shown = self.module.clone()
+        root = shown.entry.root
         kept = _with_all_values(shown)
         outcome = engine.run(shown, self.arguments) if kept else None
         if outcome is None or outcome.status != "ok":
-            return None, ""
+            return _Seen()
         place = {instruction: number for number, instruction in enumerate(shown.entry.post_order())}
+        foreign = is_foreign(engine)
 
-        def first(process: Process, arguments: Sequence[Any]) -> tuple[Instruction, str] | None:
-            """The first on a device. With several all go on to the end, since others wait for their values."""
-            found: tuple[Instruction, str] | None = None
+        def seen(process: Process, arguments: Sequence[Any]) -> _Seen:
+            """Those of a device. All go on to the end: others may wait for its values."""
+            wrong: Instruction | None = None
+            message, labels = "", dict[str, None]()
             values: dict[Instruction, Any] = dict(zip(shown.entry.parameters, arguments, strict=True))
             own = outcome.leaves[process.device * len(kept) : (process.device + 1) * len(kept)]
             given = dict(zip(kept, own, strict=True))
+            parts: dict[Instruction, dict[int, Any]] = defaultdict(dict)
+            for instruction, value in given.items():
+                if isinstance(instruction.op, GetTupleElement):
+                    parts[instruction.operands[0]][instruction.op.index] = value
             for instruction in place:
                 if instruction.opcode == "parameter" or instruction is shown.entry.root:
                     continue
@@ -266,21 +305,25 @@ class _Judge:
                 if instruction in given:
                     made_by = computed_by(instruction)
                     operands_of = [values[o] for o in made_by.operands]
-                    what = difference(instruction, ours, given[instruction], operands_of)
-                    if what is not None and found is None and not (
-                        is_foreign(engine) and is_left_open(instruction, operands_of, ours, given[instruction])
-                    ):
-                        found = instruction, what
-                        if not several:
-                            return found
-                    values[instruction] = given[instruction]
-            return found
+                    theirs = values[instruction] = given[instruction]
+                    what = difference(instruction, ours, theirs, operands_of)
+                    label = ""
+                    if what is not None and foreign:
+                        label = left_open_by(instruction, operands_of, ours, theirs, parts.get(made_by))
+                    if label:
+                        labels[label] = None
+                    elif what is not None and wrong is None:
+                        wrong, message = instruction, what
+            return _Seen(wrong, message, tuple(labels), tuple(leaves(values[root])))
 
-        several = devices_of(shown) > 1
         with np.errstate(all="ignore"):
-            found = on_each(shown, self.arguments, first)
-        wrong = [one for one in (found if several else [found]) if one is not None]
-        return min(wrong, key=lambda one: place[one[0]], default=(None, ""))
+            found = on_each(shown, self.arguments, seen)
+        each: list[_Seen] = found if devices_of(shown) > 1 else [found]
+        wrong = [(place[one.instruction], n) for n, one in enumerate(each) if one.instruction is not None]
+        labels = tuple(dict.fromkeys(label for one in each for label in one.labels))
+        result = tuple([leaf for one in each for leaf in one.result])
+        first = each[min(wrong)[1]] if wrong else _Seen()
+        return _Seen(first.instruction, first.message, labels, result)
 
     def _first_failing(self, engine: Engine, failure: str) -> Instruction | None:
         """The first instruction of the entry that fails alike by itself, with the operands of the reference; else the
