@@ -23,6 +23,8 @@ _MOST = 1 << 30
 _EXPECTED = (
     "expected HLO or StableHLO text, a StableHLO artifact, a program exported by JAX, or a proto that holds a module"
 )
+_FIELD = re.compile(r"(?:\s|#[^\n]*\n)*+[a-z]\w*\s*[:{<]")
+"""The start of a text in protobuf's text format, a field; others are spared the import of what reads it."""
 _MLIR = re.compile(r'(?:module[ {@]|"?builtin\.module\b|func\.func|sdy\.mesh|#|!|\{-#)(?!.*HloModule)')
 
 
@@ -88,6 +90,8 @@ def module_of_bytes(
 
 def _container_of_text(text: str) -> ProtoContainer | None:
     """The message that holds a module, if the text is one in protobuf's text format."""
+    if not _FIELD.match(text):
+        return None
     from hlokit.proto.text_format import container_of_text
 
     return container_of_text(text)
