@@ -197,3 +197,21 @@ ENTRY e {
 }"""
     (call,) = [i for i in hk.partition(hk.parse(text)).module.entry.instructions if i.opcode == "custom-call"]
     assert call.extra is not None and call.extra.backend_config == "kept"
+
+
+def test_a_result_lies_elsewhere_than_where_the_region_gives_it() -> None:
+    """What is said of the program's result is not said of the region's end."""
+    text = """
+sdy.mesh @mesh = <["a"=2, "b"=2]>
+func.func @main(%x: tensor<4x6xf32>) -> (tensor<4x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"a"}]>}) {
+  %0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{"b"}, {}]>] out_shardings=[<@mesh, [{"b"}, {}]>]
+      manual_axes={"b"} (%p: tensor<2x6xf32>) {
+    %1 = stablehlo.add %p, %p : tensor<2x6xf32>
+    sdy.return %1 : tensor<2x6xf32>
+  } : (tensor<4x6xf32>) -> tensor<4x6xf32>
+  return %0 : tensor<4x6xf32>
+}"""
+    found = hk.partition(hk.parse(text, keeps_regions=True))
+    assert str(found.out_shardings[0]).endswith("[{}, {'a'}]")
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    np.testing.assert_array_equal(found.join(hk.evaluate(found.module, *found.split(x))), 2 * x)

@@ -450,3 +450,20 @@ def test_what_is_not_a_function_is_refused() -> None:
         hk.register_custom_call("x", 3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(hk.BuildError, match="custom-call target 'x': 'a' is not the address of a function"):
         hk.register_custom_call_pointer("x", "a")
+
+
+def test_ends_of_regions_with_several_values() -> None:
+    """On one device they give all of their operands, of which each has its own shape."""
+    b = hk.Builder()
+    x, y = b.parameter(0, hk.f32[8]), b.parameter(1, hk.s32[2])
+    target = "xla.sdy.GlobalToLocalShape"
+    same = b.build(hk.custom_call(b, target, [x, y], hk.Shape.tuple([hk.f32[8], hk.s32[2]])))
+    given = np.ones(8, np.float32), np.ones(2, np.int32)
+    for run in (hk.evaluate, lambda module, *values: hk.compile(module)(*values)):
+        for one, other in zip(run(same, *given), given, strict=True):
+            np.testing.assert_array_equal(one, other)
+    b = hk.Builder()
+    x, y = b.parameter(0, hk.f32[8]), b.parameter(1, hk.s32[2])
+    cut = b.build(hk.custom_call(b, target, [x, y], hk.Shape.tuple([hk.f32[4], hk.s32[2]])))
+    with pytest.raises(hk.UnsupportedError, match=r"\[8\] to f32\[4\] among several partitions"):
+        hk.evaluate(cut, *given)

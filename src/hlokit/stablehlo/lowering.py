@@ -283,9 +283,12 @@ class Lowering:
         if not any(given) or any(r.shape.is_tuple for r in results):
             return root
         found = tuple(sharding or Sharding("replicated") for sharding in given)
-        if root.instruction.opcode == "parameter":
+        sharding = found[0] if len(results) == 1 else Sharding("tuple", elements=found)
+        extra = root.instruction.extra
+        own = extra.sharding if extra is not None else None
+        if root.instruction.opcode == "parameter" or own not in (None, sharding):  # of the value, not of the result
             root = builder.emit(Copy(), [root])
-        root.instruction.ensure_extra().sharding = found[0] if len(results) == 1 else Sharding("tuple", elements=found)
+        root.instruction.ensure_extra().sharding = sharding
         return root
 
     def ask_for_layout(self, what: str, shape: Shape, layout: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hlokit.errors import UnsupportedError
-from hlokit.hlo.values import Array
+from hlokit.hlo.values import Array, is_sequence
 from hlokit.ops.custom_targets.registry import Invocation, built_in
 
 
@@ -33,18 +33,21 @@ from hlokit.ops.custom_targets.registry import Invocation, built_in
     "xla.sdy.ShardingGroup",
 )
 def identity(call: Invocation) -> Any:
-    """The operand, which must have the result's shape; nothing for an empty tuple (control_dep's)."""
-    if call.shape.is_tuple and not call.shape.elements:
+    """The operand, which must have the result's shape, or for a tuple the operands; nothing for an empty tuple
+    (control_dep's)."""
+    values, shape = call.operands, call.shape
+    if shape.is_tuple and not shape.elements:
         return ()
-    (value,) = call.operands
-    if call.shape.is_array and len(value.shape) == call.shape.rank:
-        fits = all(n == d or f for n, d, f in zip(value.shape, call.shape.dimensions, call.shape.dynamic, strict=True))
-        if not fits:
-            name = call.op.custom_call_target
-            raise UnsupportedError(
-                f"custom-call {name!r}: {list(value.shape)} to {call.shape} among several partitions"
-            )
-    return value
+    is_one = len(values) == 1 and shape.is_tuple == is_sequence(values[0])
+    shapes = [shape] if is_one else shape.elements
+    if len(shapes) != len(values):
+        raise UnsupportedError(f"custom-call {call.op.custom_call_target!r}: {len(values)} operands for {shape}")
+    for value, own in zip(values, shapes, strict=True):
+        if own.is_array and len(value.shape) == own.rank:
+            if not all(n == d or f for n, d, f in zip(value.shape, own.dimensions, own.dynamic, strict=True)):
+                name = call.op.custom_call_target
+                raise UnsupportedError(f"custom-call {name!r}: {list(value.shape)} to {own} among several partitions")
+    return values[0] if is_one else tuple(values)
 
 
 @built_in("X64SplitLow")
