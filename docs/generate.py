@@ -118,10 +118,13 @@ def _gallery() -> list[Path]:
 
 
 def _gallery_index() -> str:
-    stages = "Programs in all their stages: text, after the passes, loops, LLVM IR, assembly, and a profile."
+    stages = "Programs at every stage: HLO text, after the passes, loops, LLVM IR, assembly, and a profile."
     lines = ["# Gallery", "", stages, ""]
-    lines += [f"- [{_captions(path)[0]}](gallery/{path.stem}.md)" for path in _gallery()]
-    return "\n".join(lines) + _toctree("gallery")
+    lines += [":::::{grid} 1 1 2 3", ":gutter: 3", ""]
+    for path in _gallery():
+        title, description = _captions(path)
+        lines += [f"::::{{grid-item-card}} [{title}](gallery/{path.stem}.md)", "", description, "::::", ""]
+    return "\n".join([*lines, ":::::"]) + _toctree("gallery")
 
 
 def _captions(path: Path) -> list[str]:

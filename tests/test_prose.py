@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from docs import generate
 from tests import prose
 
 
 def test_pages_have_none_of_the_phrases() -> None:
     assert len(prose.pages()) > 50
     found = {path.name: prose.faults(path.read_text(encoding="utf-8")) for path in prose.pages()}
+    assert {name: faults for name, faults in found.items() if faults} == {}
+
+
+def test_reference_has_none_of_the_phrases() -> None:
+    """The pages that are made of docstrings."""
+    found = {name: prose.faults(text) for name, text in generate.reference_pages().items()}
+    assert len(found) > 150
     assert {name: faults for name, faults in found.items() if faults} == {}
 
 

@@ -106,7 +106,7 @@ def slice_in_dim(operand: XlaOp, start: int, limit: int, stride: int = 1, dimno:
 
 
 def dynamic_slice(operand: XlaOp, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> XlaOp:
-    """The slice of `slice_sizes` that starts at indices known at run time, moved inside where it would stick out.
+    """The slice of `slice_sizes` that starts at indices known at run time, moved inside if it extends beyond the end.
 
     start_indices: a scalar per dimension, all of one integral type. Rules DSLICE.
 

@@ -155,7 +155,7 @@ def reshape(operand: XlaOp, new_sizes: Sequence[int] | Shape, dimensions: Sequen
         The sizes of the result, of as many elements as the operand has; or a Shape, which may have dynamic dimensions
         (BEY-22).
     dimensions : sequence of int, optional
-        The order, slowest first, in which the operand's dimensions are gone through; by default theirs. Another order
+        The order, slowest first, in which the operand's dimensions are read; by default their own. Another order
         is a transpose first.
 
     Returns

@@ -1,4 +1,4 @@
-"""Programs in texts and in files, of any kind that hlokit reads; they are told apart by content."""
+"""Programs in texts and in files, of any kind that hlokit reads; they are recognised by content."""
 
 from __future__ import annotations
 

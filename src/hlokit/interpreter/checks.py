@@ -1,4 +1,4 @@
-"""Checks before a module runs: how many devices, whether its shapes can be had."""
+"""Checks before a module runs: the number of devices, and whether its shapes can be allocated."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class AsyncStart(Op, name="async-start"):
 
 
 class AsyncUpdate(Op, name="async-update"):
-    """The state of an operation under way, a step later."""
+    """The state of a running asynchronous operation, one step later."""
 
     example = _ASYNC_EXAMPLE
 

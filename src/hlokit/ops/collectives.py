@@ -106,10 +106,10 @@ class AllReduceDone(Op, name="all-reduce-done"):
 
 
 class CollectiveReduce(Op, name="collective-reduce"):
-    """An all-reduce whose result the root of each group gets; the other members get zeros (BEY-82).
+    """An all-reduce whose result only the root of each group has; it is zero on the other members (BEY-82).
 
-    The root is the first member. With `has_dynamic_root` the last operand says which member it is, for each of the
-    other operands.
+    The root is the first member. With `has_dynamic_root` the last operand holds the number of the member that is the
+    root, for each of the other operands.
     """
 
     channel_id: int | None = attr(None)
@@ -256,7 +256,7 @@ class AllGatherDone(Op, name="all-gather-done"):
 
 
 class ReduceScatter(Op, name="reduce-scatter"):
-    """An all-reduce of which each member keeps one block, by its position in the group."""
+    """An all-reduce of whose result each member keeps one block, by its position in the group."""
 
     channel_id: int | None = attr(None)
     replica_groups: Groups = attr((), always=True)

@@ -123,7 +123,7 @@ class SendDone(Op, name="send-done"):
 
 
 class Recv(Op, name="recv"):
-    """Gets ready to receive from the send on the same channel; the context is (buffer, u32, token)."""
+    """Begins to receive from the send on the same channel; the context is (buffer, u32, token)."""
 
     channel_id: int | None = attr(None)
     is_host_transfer: bool = attr(False)

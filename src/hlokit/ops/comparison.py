@@ -42,7 +42,7 @@ _DEFAULT_TYPE = {
 class Compare(Op, name="compare"):
     """lhs direction rhs, as pred; with type TOTALORDER floats are ordered by their bits (CMP-5).
 
-    `order` is how XLA of 2026 says it, TOTAL or PARTIAL: it becomes the type.
+    XLA of 2026 writes `order` (TOTAL or PARTIAL) instead of the type.
     """
 
     direction: Annotated[str, DIRECTION] = attr(proto="comparison_direction")

@@ -271,9 +271,9 @@ class DotLike(Op):
 
 
 class Dot(DotLike, name="dot"):
-    """Sum over the contracting dimensions of products, for each batch index; free dimensions of both sides stay.
+    """The sum of products over the contracting dimensions, for each index of the batch and free dimensions.
 
-    Result dimensions: batch, lhs's free, rhs's free.
+    The result's dimensions are the batch dimensions, then the free dimensions of lhs, then those of rhs.
     """
 
     rounding = SUMMED
@@ -314,7 +314,7 @@ def _cut_pairs(lhs: Array, rhs: Array, left: Sequence[int], right: Sequence[int]
 
 
 class ScaledDot(DotLike, name="scaled-dot"):
-    """dot(lhs * lhs_scale, rhs * rhs_scale): each scale holds for blocks, its sizes divide the operand's (BEY-44)."""
+    """dot(lhs * lhs_scale, rhs * rhs_scale): an element of a scale applies to a block of its operand (BEY-44)."""
 
     rounding = SUMMED
     arity = 4

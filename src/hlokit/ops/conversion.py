@@ -44,7 +44,7 @@ class Convert(Op, name="convert"):
 
 
 class BitcastConvert(Op, name="bitcast-convert"):
-    """The operand's bits as another element type; the last dimension holds the parts of a wider one, least first."""
+    """The operand's bits as another element type; parts of a wider type are along the last dimension, lowest first."""
 
     output_shape: ResultShape
 
@@ -124,7 +124,7 @@ def _packed(bits: Array, element: DType) -> Array:
 
 
 class ReducePrecision(Unary, name="reduce-precision"):
-    """The value as if it had passed through a float of these widths; beyond its range infinity, below it zero."""
+    """The value rounded to a float of these widths: infinity above its range, zero below it."""
 
     exponent_bits: int
     mantissa_bits: int
@@ -174,7 +174,7 @@ def _clamp_exponent(value: Array, exponent_bits: int) -> Array:
 
 
 class StochasticConvert(Op, name="stochastic-convert"):
-    """Rounds away from zero where random / 2^bits lies below the fraction that truncation loses (BEY-16)."""
+    """Rounds away from zero if random / 2^bits is below the fraction that truncation loses, else truncates (BEY-16)."""
 
     output_shape: ResultShape
 

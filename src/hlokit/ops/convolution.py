@@ -32,7 +32,7 @@ _BLOCK = 1 << 22
 
 
 class Convolution(Op, name="convolution"):
-    """Cross-correlation of lhs with the kernel rhs: at each window position a sum over window and input features.
+    """The cross-correlation of lhs with the kernel rhs: at each window position a sum over window and input features.
 
     `output_shape` holds the (preferred) element type.
     """

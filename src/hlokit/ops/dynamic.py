@@ -35,9 +35,9 @@ class GetDimensionSize(Op, name="get-dimension-size"):
 
 
 class SetDimensionSize(Op, name="set-dimension-size"):
-    """Gives a dimension a run-time size; the data stays (SDS-2).
+    """Sets the run-time size of a dimension; the data is unchanged (SDS-2).
 
-    A result shape in which the dimension is not dynamic asks for its bound (RemoveDynamicDimension, SDS-7).
+    With a result shape in which the dimension is static, its size is the bound (RemoveDynamicDimension, SDS-7).
     """
 
     dimension: Single = attr(text="dimensions")

@@ -148,7 +148,7 @@ class Negate(Unary, name="negate"):
 
 
 class Sign(Unary, name="sign"):
-    """-1, 0 or 1 by x's sign; zeros and NaN themselves; x/|x| for complex."""
+    """-1, 0 or 1, the sign of x; zeros and NaN are kept; x/|x| of a complex number."""
 
     rounding = None
     rules, kinds, kinds_rule = "SIGN", SIGNED, "SIGN-4"
@@ -203,7 +203,7 @@ class IsFinite(Unary, name="is-finite"):
 
 
 class Real(Unary, name="real"):
-    """The real part, in the component type; a float itself."""
+    """The real part, in the component type; a real number itself."""
 
     rounding = None
     rules, kinds, kinds_rule = "REAL", FLOATING | COMPLEX, "REAL-2"
@@ -220,7 +220,7 @@ class Real(Unary, name="real"):
 
 
 class Imag(Real, name="imag"):
-    """The imaginary part, in the component type; +0 for a float."""
+    """The imaginary part, in the component type; +0 for a real number."""
 
     rounding = None
     rules = "IMAG"
@@ -264,7 +264,7 @@ class CountLeadingZeros(Unary, name="count-leading-zeros"):
 
 
 class Copy(Op, name="copy"):
-    """The operand itself, a tuple too; the result may lie in another layout (BEY-19)."""
+    """The operand, which may be a tuple; the result may have another layout (BEY-19)."""
 
     rounding = None
     arity = 1
@@ -325,7 +325,7 @@ class Multiply(Binary, name="multiply"):
 
 
 class Divide(Binary, name="divide"):
-    """x / y; of integers towards zero, by zero all ones."""
+    """x / y; integers round towards zero, and division by zero gives all ones."""
 
     rounding = COMPOSED
     rules, kinds, function = "DIV", ARITHMETIC, functions.divide
@@ -452,7 +452,7 @@ class Shift(Binary):
 
 
 class ShiftLeft(Shift, name="shift-left"):
-    """x * 2^y; 0 from the width up."""
+    """x * 2^y; 0 if y is the type's width or more."""
 
     rule = scalar_rules.shift_left
 
@@ -463,7 +463,7 @@ class ShiftLeft(Shift, name="shift-left"):
 
 
 class ShiftRightLogical(Shift, name="shift-right-logical"):
-    """x's bits moved down, zeros from above; 0 from the width up."""
+    """x's bits moved down by y; zeros fill the top. 0 if y is the type's width or more."""
 
     rule = scalar_rules.shift_right_logical
 
@@ -474,7 +474,7 @@ class ShiftRightLogical(Shift, name="shift-right-logical"):
 
 
 class ShiftRightArithmetic(Shift, name="shift-right-arithmetic"):
-    """x's bits moved down, copies of the highest bit from above."""
+    """x's bits moved down by y; copies of the highest bit fill the top."""
 
     rule = scalar_rules.shift_right_arithmetic
 
@@ -486,7 +486,7 @@ class ShiftRightArithmetic(Shift, name="shift-right-arithmetic"):
 
 
 class Complex(Binary, name="complex"):
-    """The complex number of these parts: f32 give c64, f64 give c128."""
+    """The complex number with these real and imaginary parts: c64 of f32, c128 of f64."""
 
     rounding = None
     rules, kinds, kinds_rule = "BEY-10", FLOATING, "BEY-10"
@@ -545,7 +545,7 @@ class Select(Op, name="select"):
 
 
 class Clamp(Op, name="clamp"):
-    """minimum(maximum(min, operand), max); scalar bounds hold for all elements."""
+    """minimum(maximum(min, operand), max); scalar bounds apply to all elements."""
 
     rounding = None
     arity = 3

@@ -80,10 +80,10 @@ class AllToAll(Op, name="all-to-all"):
 
 
 class RaggedAllToAll(Op, name="ragged-all-to-all"):
-    """Sends rows [input_offsets[j], + send_sizes[j]) to member j, which has them at its output_offsets[j].
+    """Sends send_sizes[j] rows from input_offsets[j] on to member j, where they are written at output_offsets[j].
 
-    Operands: input, output, input_offsets, send_sizes, output_offsets, recv_sizes. Rows of output that nobody
-    writes stay (BEY-65). Offsets come in as many equal runs as the group has members.
+    Operands: input, output, input_offsets, send_sizes, output_offsets, recv_sizes. Rows of output that no
+    member writes are kept (BEY-65). The offsets are divided into equal runs, one for each member.
     """
 
     channel_id: int | None = attr(None)
@@ -127,10 +127,10 @@ class RaggedAllToAll(Op, name="ragged-all-to-all"):
 
 
 class CollectiveBroadcast(Op, name="collective-broadcast"):
-    """The operand of the root of each group; zeros for members of no group (BEY-63).
+    """The operand of the root of each group, on all its members; zeros on devices in no group (BEY-63).
 
-    The root is the first member. With `has_dynamic_root` the last operand says which member it is, for each of the
-    other operands.
+    The root is the first member. With `has_dynamic_root` the last operand holds the number of the member that is the
+    root, for each of the other operands.
     """
 
     channel_id: int | None = attr(None)
@@ -181,7 +181,7 @@ class CollectiveBroadcast(Op, name="collective-broadcast"):
 
 
 class CollectivePermute(Op, name="collective-permute"):
-    """Sends the source's operand to the target, for each pair; who is not a target gets zeros.
+    """Sends the source's operand to the target, for each pair; the result is zero on devices that are no target.
 
     With `slice_sizes` (the in-place form) the operands are input, output, input starts, output starts: slices of
     the source's input overwrite slices of the target's output (BEY-64).

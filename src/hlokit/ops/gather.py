@@ -15,10 +15,11 @@ from hlokit.types.shape import UNBOUNDED, Shape
 
 
 class Gather(Op, name="gather"):
-    """Slices of `slice_sizes` of the operand, one for every index vector in `start_indices`, which begin there.
+    """Slices of the operand, one for each index vector in `start_indices`: it says where the slice starts.
 
-    The slices are moved inside the operand like DynamicSlice's; `offset_dims` are where their dimensions (but the
-    collapsed and batching ones) come in the result, the other dimensions count the index vectors.
+    A slice of `slice_sizes` that extends beyond the operand is moved inside, as by dynamic-slice. `offset_dims` are the
+    dimensions of the result that run within a slice, without its collapsed and batching dimensions; the other
+    dimensions of the result count the index vectors.
     """
 
     offset_dims: Dims = attr(proto="gather_dimension_numbers.offset_dims")

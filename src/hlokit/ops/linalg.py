@@ -18,7 +18,7 @@ TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
 
 
 class Cholesky(Op, name="cholesky"):
-    """The triangular factor with positive diagonal: a = l l^H (lower) or a = u^H u, per matrix of the batch."""
+    """The triangular factor with positive diagonal of each matrix of the batch: a = l l^H (lower) or a = u^H u."""
 
     lower: bool = attr(False, proto="cholesky_options.lower")
 

@@ -20,9 +20,9 @@ from hlokit.types.shape import UNBOUNDED, Shape
 
 
 class Broadcast(Op, name="broadcast"):
-    """Operand dimension i becomes output dimension dimensions[i]; along the others the operand repeats.
+    """Operand dimension i becomes result dimension dimensions[i]; along the others the operand is repeated.
 
-    No size-1 expansion, but `dimensions` need not ascend (BIDIM-11).
+    Dimensions of size 1 are not stretched; `dimensions` need not ascend (BIDIM-11).
     """
 
     dimensions: Dims = attr((), always=True)
@@ -65,7 +65,7 @@ class Broadcast(Op, name="broadcast"):
 
 
 class Transpose(Op, name="transpose"):
-    """Permutes dimensions: output dimension i is operand dimension dimensions[i]."""
+    """Permutes dimensions: result dimension i is operand dimension dimensions[i]."""
 
     dimensions: Dims = attr()
 
@@ -120,7 +120,7 @@ class Reverse(Op, name="reverse"):
 
 
 class Shuffle(Op, name="shuffle"):
-    """Elements change places along dimensions; mode rotate: each by the dimension's shift, over its end (BEY-83)."""
+    """Moves elements along dimensions; mode rotate: by each dimension's shift, around its end (BEY-83)."""
 
     dimensions: Dims = attr()
     mode: Annotated[str, SHUFFLE_MODE] = attr()
@@ -227,7 +227,7 @@ def _cut_elsewhere(arrays: tuple[Array, ...], dimension: int) -> list[Array]:
 
 
 class Pad(Op, name="pad"):
-    """Puts `interior` padding values between neighbours, then `low` before and `high` behind; negative ones remove."""
+    """Adds `interior` padding values between neighbours, `low` before, `high` after; negative ones remove elements."""
 
     padding: Padding = attr(proto="padding_config")
 
@@ -307,7 +307,7 @@ class Iota(Op, name="iota"):
 
 
 class Bitcast(Op, name="bitcast"):
-    """The elements as the operand's layout puts them in memory, read by the result's layout (BEY-19)."""
+    """The operand's memory, read with the result's layout (BEY-19)."""
 
     rounding = None
     example = """

@@ -30,7 +30,7 @@ _DOT = "ragged_dot_dimension_numbers.dot_dimension_numbers"
 
 
 class RaggedDot(Op, name="ragged-dot"):
-    """A dot whose lhs is cut into groups of consecutive indices along one dimension; `group_sizes` says how many each.
+    """A dot whose lhs is cut into groups of consecutive indices along one dimension; `group_sizes` has their lengths.
 
     The ragged dimension is (BEY-43)
     - free: group g multiplies with index g of rhs's group dimension; rows past the last group are 0;

@@ -16,9 +16,9 @@ from hlokit.types.shape import Shape
 
 
 class Reshape(Op, name="reshape"):
-    """The operand's row-major sequence of elements under other dimensions.
+    """The operand's elements in row-major order, with other dimensions.
 
-    `inferred_dimension` is the output dimension that takes a dynamic size where several could (BEY-23).
+    If several result dimensions could take a dynamic size, `inferred_dimension` is the one that does (BEY-23).
     """
 
     inferred_dimension: int | None = attr(None, proto="dimensions")
@@ -64,7 +64,7 @@ class Reshape(Op, name="reshape"):
 
 
 class DynamicReshape(Op, name="dynamic-reshape"):
-    """The operand's elements under sizes that are known at run time; the result shape gives their bounds (BEY-24)."""
+    """The operand's elements with sizes that are known at run time; the result shape gives their bounds (BEY-24)."""
 
     output_shape: ResultShape
 

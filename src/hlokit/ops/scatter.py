@@ -34,10 +34,10 @@ _ZERO = np.zeros((), np.int64)
 
 
 class Scatter(Op, name="scatter"):
-    """N operands, each with its updates combined into it by `to_apply(current..., update...)`.
+    """The N operands, with updates combined into each by `to_apply(current..., update...)`.
 
     Operands are the N arrays, the indices, the N updates. `update_window_dims` are the dimensions of the updates that
-    span a window of the operand, the others count the index vectors. A window that does not lie wholly inside is
+    span a window of the operand; the others count the index vectors. A window that is not wholly inside the operand is
     skipped (SCATTER-20); updates are applied in row-major order (SCATTER-22).
     """
 

@@ -71,7 +71,7 @@ class Slice(Op, name="slice"):
 
 
 class DynamicSlice(Op, name="dynamic-slice"):
-    """The slice of `dynamic_slice_sizes` that starts at the index operands, moved inside where it would stick out.
+    """The slice of `dynamic_slice_sizes` that starts at the index operands, moved inside if it extends beyond the end.
 
     The index operands are one scalar per dimension or, in old text, one vector (DSLICE-10).
     """
@@ -115,7 +115,7 @@ class DynamicSlice(Op, name="dynamic-slice"):
 
 
 class DynamicUpdateSlice(Op, name="dynamic-update-slice"):
-    """The operand with `update` written over the slice that starts at the index operands (as DynamicSlice)."""
+    """The operand with `update` written over the slice at the index operands, moved inside as by dynamic-slice."""
 
     rounding = None
     form = "index"

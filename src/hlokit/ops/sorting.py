@@ -17,9 +17,9 @@ from hlokit.types.shape import ProgramShape, Shape
 
 
 class Sort(Op, name="sort"):
-    """Permutes each line along `dimension` of all operands alike, so that no element has to go before its left one.
+    """Sorts the elements along `dimension`; all operands are permuted in the same way.
 
-    The comparator says whether its first element goes before its second; operand k gives parameters 2k and 2k+1.
+    The comparator is true if its first element goes before its second; operand k gives parameters 2k and 2k+1.
     The order of equal elements is kept, whatever `is_stable` says (SORT-9).
     """
 
@@ -69,7 +69,7 @@ class Sort(Op, name="sort"):
 
 
 class TopK(Op, name="topk"):
-    """(the k largest or smallest elements of each last-dimension line, in order, by the total order; their indices)."""
+    """The k largest or smallest elements along the last dimension, sorted by the total order, and their indices."""
 
     k: int = attr()
     largest: bool = attr(True, always=True)

@@ -104,7 +104,7 @@ class GetTupleElement(Op, name="get-tuple-element"):
 
 
 class AfterAll(Op, name="after-all"):
-    """A token that is there when all operands are, tokens or other values; none is needed (TOKEN-5)."""
+    """A token that is ready when all operands are: tokens or other values, or no operands at all (TOKEN-5)."""
 
     form = "control"
     free = True
@@ -118,7 +118,7 @@ class AfterAll(Op, name="after-all"):
 
 
 class OptBarrier(Op, name="opt-barrier"):
-    """The identity, across which no optimisation may move computation (OPTBAR-3)."""
+    """The operand; no optimisation may move computation across it (OPTBAR-3)."""
 
     rounding = None
     arity = 1

@@ -99,7 +99,7 @@ def _overlap(d: WindowDimension, k: int, base: int, count: int) -> tuple[slice, 
 class ReduceWindow(Op, name="reduce-window"):
     """Folds the elements under each position of the window with `to_apply`, starting at the init values.
 
-    The accumulator is the left argument, elements go in row-major window order; padding and holes are skipped (RWIN-6).
+    The accumulator is the left argument; elements go in row-major window order; padding and holes are skipped (RWIN-6).
     """
 
     window: Window = attr(Window())
@@ -176,9 +176,9 @@ def _running_fold(arrays: tuple[Array, ...], inits: tuple[Array, ...], axis: int
 
 
 class SelectAndScatter(Op, name="select-and-scatter"):
-    """Every window position picks one operand element by `select`; the source element goes there by `scatter`.
+    """At each window position `select` picks an operand element; `scatter` combines the source element with it.
 
-    Picking walks the window in row-major order and keeps the first argument while `select` says so (SAS-8).
+    The window is read in row-major order; an element stays picked while `select(it, the next)` is true (SAS-8).
     """
 
     window: Window = attr(Window())

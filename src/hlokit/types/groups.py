@@ -78,7 +78,7 @@ class ReplicaGroups:
         reshape : iterable of int
             The dimensions that the ids 0, 1, ... are laid out in.
         transpose : iterable of int, optional
-            The order in which these dimensions are then gone through.
+            The order in which these dimensions are then read.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Campaigns: random programs on engines; what is found is reduced, told apart by its cause and kept."""
+"""Campaigns: random programs on engines; findings are reduced, sorted by cause and kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver: computations whose values have dynamic dimensions are written anew, with static shapes."""
+"""The driver: computations whose values have dynamic dimensions are rewritten with static shapes."""
 
 from __future__ import annotations
 
