@@ -37,7 +37,7 @@ lint: $(READY)
 	$(BIN)/codespell src docs tests bench README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md
 	$(BIN)/python -m tests.prose
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python  # for its version of Python: newer NumPys' types name newer Pythons'
 
 test-slow: .venv/.libraries
 	$(PYTEST) -m slow

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit import ConvolutionDimensionNumbers
 from hlokit.analysis.cost import cost_of_module
 from hlokit.errors import HlokitError
 
@@ -167,3 +168,37 @@ def test_products_and_steps_are_counted(root: str, flops: int) -> None:
     """
     module = hk.parse(text)
     assert cost_of_module(module).flops == flops
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        hk.WindowDimension(3),
+        hk.WindowDimension(4, 3, 5, 2),
+        hk.WindowDimension(3, 2, -1, -2, 1, 2),
+        hk.WindowDimension(5, 1, 3, 4, 3, 2),
+        hk.WindowDimension(4, 2, 2, 3, 4, 3),
+        hk.WindowDimension(4, 6, 9, 12, 4, 6),
+    ],
+    ids=str,
+)
+def test_products_of_a_convolution_are_counted(window: hk.WindowDimension) -> None:
+    """With ones everywhere the sum of the results is the number of products."""
+    b = hk.Builder()
+    x, w = b.constant(np.ones((1, 1, 13), np.float32)), b.constant(np.ones((1, 1, window.size), np.float32))
+    padding = [(window.padding_low, window.padding_high)]
+    result = hk.conv_general_dilated(
+        x, w, [window.stride], padding, [window.base_dilation], [window.window_dilation], ConvolutionDimensionNumbers.default(1)
+    )
+    module = b.build(result)
+    assert cost_of_module(module).flops == 2 * hk.evaluate(module).sum()
+
+
+def test_products_of_long_convolutions_are_counted_without_going_over_them() -> None:
+    text = """HloModule long
+ENTRY e {
+  x = f32[1,1,1048576] parameter(0)
+  w = f32[1,1,1048576] parameter(1)
+  ROOT c = f32[1,1,2097151] convolution(x, w), window={size=1048576 pad=1048575_1048575}, dim_labels=bf0_oi0->bf0
+}"""
+    assert cost_of_module(hk.parse(text)).flops == 2 * 1048576**2

@@ -210,10 +210,39 @@ def _blocks(sizes: tuple[int, ...], cost: int) -> Iterator[tuple[slice, ...]]:
 
 
 def _products(window: WindowDimension, base: int, output: int) -> int:
-    """The number of (window element, output position) pairs of one dimension that meet an element of the base."""
-    extent, dilation = dilated(base, window.base_dilation), window.base_dilation
+    """The number of (window element, output position) pairs of one dimension that meet an element of the base.
+
+    Window element k and output position o meet place k * w + o * s - low. With dilation d that must be a multiple of d:
+    for each remainder of k by d there is at most one of o, and both go on in steps.
+    """
+    w, s, d = window.window_dilation, window.stride, window.base_dilation
+    end = window.padding_low + dilated(base, d)
+    step_k, step_o = d // math.gcd(d, w), d // math.gcd(d, s)
     count = 0
-    for k in range(window.size):
-        first = k * window.window_dilation - window.padding_low
-        count += sum(0 <= (i := first + o * window.stride) < extent and i % dilation == 0 for o in range(output))
+    for k in range(min(step_k, window.size)):
+        short = (window.padding_low - k * w) % d  # what o * s must leave when divided by d
+        if short % math.gcd(d, s):
+            continue
+        o = short // math.gcd(d, s) * pow(s // math.gcd(d, s), -1, step_o) % step_o
+        sizes = len(range(k, window.size, step_k)), len(range(o, output, step_o))
+        low, high = (_pairs_below(x - k * w - o * s, step_k * w, step_o * s, *sizes) for x in (window.padding_low, end))
+        count += high - low
     return count
+
+
+def _pairs_below(bound: int, u: int, v: int, count_u: int, count_v: int) -> int:
+    """The number of i < count_u and j < count_v with u * i + v * j < bound."""
+    end = max(0, min(count_u, -(-bound // u)))
+    full = max(0, min(end, -(-(bound - (count_v - 1) * v) // u)))  # for i below this, every j
+    return full * count_v + _floors(end - full, u, bound - u * (end - 1) + v - 1, v)
+
+
+def _floors(count: int, a: int, b: int, m: int) -> int:
+    """The sum of (a * i + b) // m for i < count, in steps of Euclid's algorithm."""
+    total = 0
+    while count > 0:
+        total += a // m * (count * (count - 1) // 2) + b // m * count
+        a, b = a % m, b % m
+        count, b = divmod(a * count + b, m)
+        a, m = m, a
+    return total

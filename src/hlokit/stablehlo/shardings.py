@@ -143,9 +143,10 @@ def cuts_of(sharding: Sharding, rank: int) -> list[Cut]:
     cuts: list[Cut] = []
     for d in range(rank):
         part = np.empty(tiles.size, np.int64)
-        part[tiles] = np.arange(tiles.shape[d]).reshape([-1 if i == d else 1 for i in range(tiles.ndim)])
-        groups = np.moveaxis(tiles, d, -1).reshape(-1, tiles.shape[d])
-        cuts.append(Cut(tiles.shape[d], part, tuple(tuple(map(int, group)) for group in groups)))
+        count = sharding.tile[d]
+        part[tiles] = np.arange(count).reshape([-1 if i == d else 1 for i in range(tiles.ndim)])
+        groups = np.moveaxis(tiles, d, -1).reshape(-1, count)
+        cuts.append(Cut(count, part, tuple(tuple(map(int, group)) for group in groups)))
     return cuts
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from hlokit.files.arrays import leaves_of
 
@@ -77,9 +78,9 @@ def info_of(dtype: Any) -> Any:
     return finfo(dtype)
 
 
-def place(number: int, a: Any, b: Any, differ: Any) -> str:
+def place(number: int, a: Any, b: Any, differ: npt.NDArray[np.bool_]) -> str:
     """The first element that differs, in words."""
-    at = tuple(int(i) for i in np.argwhere(differ)[0])
+    at = tuple(int(places[0]) for places in np.nonzero(differ))
     what = f"result {number} ({a.dtype}{list(a.shape)}) at {list(at)}: {a[at]}, the reference's {b[at]}"
     return f"{what}; {int(np.sum(differ))} of {a.size} differ"
 

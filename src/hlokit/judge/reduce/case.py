@@ -103,5 +103,5 @@ def fitted(value: Any, shape: Shape) -> Any:
         return array
     if array.ndim != shape.rank or 0 in array.shape:
         return np.resize(array, shape.dimensions) if array.size else np.ones(shape.dimensions, shape.dtype.numpy)
-    places = np.ix_(*(np.arange(size) % have for size, have in zip(shape.dimensions, array.shape, strict=True)))
-    return array[places]
+    places = (np.arange(size) % have for size, have in zip(shape.dimensions, array.shape, strict=True))
+    return array[np.ix_(*places)]
