@@ -219,7 +219,7 @@ def test_convert_refuses_names_that_no_form_has(capsys: pytest.CaptureFixture[st
     for name in ("x.svg", "x.json", "x.hlo.gz", "x.png"):
         _, _, error = command(capsys, f"convert negate.hlo {name}")
         assert f"{name}: no form of a program has names with .{name.rpartition('.')[2]}; those" in error
-        assert ".hlo.pb, .pb, .hlo" in error and not Path(name).exists()
+        assert ".hlo.pb, .pb, .pbtxt, " in error and not Path(name).exists()
     assert command(capsys, "convert negate.hlo x.svg --to dot")[0] == 0 and "digraph" in Path("x.svg").read_text(encoding="utf-8")
 
 
