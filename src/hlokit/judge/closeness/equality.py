@@ -80,7 +80,7 @@ def info_of(dtype: Any) -> Any:
 
 def place(number: int, a: Any, b: Any, differ: npt.NDArray[np.bool_]) -> str:
     """The first element that differs, in words."""
-    at = tuple(int(places[0]) for places in np.nonzero(differ))
+    at = tuple(int(i) for i in np.argwhere(differ)[0])
     what = f"result {number} ({a.dtype}{list(a.shape)}) at {list(at)}: {a[at]}, the reference's {b[at]}"
     return f"{what}; {int(np.sum(differ))} of {a.size} differ"
 
