@@ -590,3 +590,23 @@ ENTRY e {{
   ROOT y = f32[4] copy(r), sharding={{MESH, [{{}}]}}
 }}""")
     assert kinds(found) == ["all-reduce"] * (1 if op == "add" else 2)
+
+
+def test_devices_in_another_order() -> None:
+    """Lists of devices in one order are along the axes of a mesh of that order."""
+    found = parted("""HloModule m
+ENTRY e {
+  x = f32[8,4] parameter(0), sharding={devices=[4,1]2,0,3,1}
+  y = f32[8,4] parameter(1), sharding={devices=[2,2]2,0,3,1}
+  s = f32[8,4] add(x, y), sharding={devices=[2,1,2]2,0,3,1 last_tile_dim_replicate}
+  ROOT r = f32[8,4] reverse(s), dimensions={0}, sharding={devices=[1,4]2,0,3,1}
+}""")
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    parts = found.split(x, x)
+    assert [float(parts[device][0][0, 0]) for device in (2, 0, 3, 1)] == [0, 8, 16, 24]
+    with pytest.raises(hk.ShapeError, match="an order of devices that they do not give is lost"):
+        parted("""HloModule m
+ENTRY e {
+  x = f32[8,4] parameter(0), sharding={devices=[4,1]2,0,3,1}
+  ROOT r = f32[8,4] copy(x), sharding={devices=[4,1]0,1,2,3}
+}""")

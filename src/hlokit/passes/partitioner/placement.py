@@ -234,7 +234,8 @@ def mesh_of_text(text: str) -> Mesh:
 
 
 def mesh_of_shardings(shardings: Sequence[Sharding], partitions: int) -> Mesh | None:
-    """The mesh that the shardings of a module name; of an axis `devices` for lists of devices; None for neither."""
+    """The mesh that shardings of a module name; for lists of devices one of an axis `devices`, in the first order of
+    the lists along whose parts they all are; None for neither."""
     for sharding in shardings:
         if sharding.named is not None and sharding.named.mesh.axes:
             return sharding.named.mesh
@@ -245,7 +246,25 @@ def mesh_of_shardings(shardings: Sequence[Sharding], partitions: int) -> Mesh | 
         return None
     if len(counts) > 1:
         raise ShapeError("PART-1", "shardings", f"of {sorted(counts)} devices", "one number of devices")
-    return Mesh((("devices", counts.pop()),))
+    size = counts.pop()
+    plain = Mesh((("devices", size),))
+    tiled = [s for s in shardings if s.kind == "tiled"]
+    orders = dict.fromkeys(tuple(s.device_ids()) for s in tiled if math.prod(s.tile) == size)
+    orders.pop(tuple(range(size)), None)
+    meshes = [plain, *(replace(plain, devices=order) for order in orders if sorted(order) == list(range(size)))]
+    return next((mesh for mesh in meshes if _has_axes(mesh, tiled)), plain)
+
+
+def _has_axes(mesh: Mesh, shardings: Sequence[Sharding]) -> bool:
+    """Whether all of these are along parts of the mesh's axes."""
+    try:
+        grid = Grid(mesh, shardings)
+        for sharding in shardings:
+            kinds = sharding.last_tile_dims or ("replicated",) * sharding.replicate_last
+            grid.named(sharding, len(sharding.tile) - len(kinds))
+    except ShapeError:
+        return False
+    return True
 
 
 def leaves_of(sharding: Sharding) -> list[Sharding]:
