@@ -9,7 +9,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.files.arrays import made_up
-from hlokit.judge.engines.engine import OWN, CommandEngine, engine_of
+from hlokit.judge.engines.engine import OWN, CommandEngine, Job, engine_of
 
 ADD = hk.parse("""HloModule m
 ENTRY e { x = f32[3] parameter(0) y = bf16[2] parameter(1) z = f32[3] add(x, x) w = bf16[2] negate(y)
@@ -36,6 +36,18 @@ def test_a_hang_is_ended_and_the_next_run_works() -> None:
     with engine_of("reference", seconds=1.0) as engine:
         assert engine.run(ENDLESS, [np.float32(1)]).status == "timeout"
         assert engine.run(ADD, [X, Y]).status == "ok"
+
+
+def test_programs_that_are_given_at_once_have_an_outcome_each(tmp_path: Path) -> None:
+    """A hang or a refusal is that of its program; those after it run in a new process."""
+    other = hk.parse('HloModule m\nENTRY e { ROOT c = f32[2] custom-call(), custom_call_target="nobody" }')
+    programs = [(ADD, [X, Y]), (ENDLESS, [np.float32(1)]), (other, []), (ADD, [Y, X]), (ADD, [X, Y])]
+    jobs = [Job.written(module, given, tmp_path, number) for number, (module, given) in enumerate(programs)]
+    with engine_of("reference", seconds=2.0) as engine:
+        found = engine.run_all(jobs)
+    assert [outcome.status for outcome in found] == ["ok", "timeout", found[2].status, "error", "ok"]
+    assert "nobody" in found[2].message
+    assert [outcome.leaves[0].tobytes() for outcome in (found[0], found[4])] == [(X + X).tobytes()] * 2
 
 
 def test_a_crash_is_an_outcome(monkeypatch: pytest.MonkeyPatch) -> None:

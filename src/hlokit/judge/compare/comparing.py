@@ -169,7 +169,17 @@ def compare_engines(
         for engine in opened:
             if on_engine is not None:
                 on_engine(engine.name)
-            judgements.append(judge.of(engine))
+            judgements.append(judge.of(engine, engine.run(module, arguments)))
+    return Comparison(module, tuple(arguments), expected, tuple(judgements))
+
+
+def compared(
+    module: HloModule, arguments: Sequence[Any], engines: Sequence[Engine], outcomes: Sequence[Outcome]
+) -> Comparison:
+    """The comparison of engines whose outcomes are known. Raises what the reference does."""
+    expected = evaluate(module, *arguments)
+    judge = _Judge(module, arguments, expected, bisect=True)
+    judgements = [judge.of(engine, outcome) for engine, outcome in zip(engines, outcomes, strict=True)]
     return Comparison(module, tuple(arguments), expected, tuple(judgements))
 
 
@@ -180,7 +190,7 @@ def is_foreign(engine: Engine) -> bool:
 
 def judged(module: HloModule, arguments: Sequence[Any], expected: tuple[Any, ...], engine: Engine) -> Judgement:
     """The verdict on an engine's result by what was recorded, without a search for the cause."""
-    return _Judge(module, arguments, expected, bisect=False).of(engine)
+    return _Judge(module, arguments, expected, bisect=False).of(engine, engine.run(module, arguments))
 
 
 class _Seen(NamedTuple):
@@ -203,8 +213,7 @@ class _Judge:
         self.module, self.arguments, self.expected = module, arguments, expected
         self.bisect = bisect
 
-    def of(self, engine: Engine) -> Judgement:
-        outcome = engine.run(self.module, self.arguments)
+    def of(self, engine: Engine, outcome: Outcome) -> Judgement:
         if outcome.status == "unsupported":
             return Judgement(engine.name, outcome, "unsupported", str(outcome))
         if outcome.status != "ok":

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,24 @@ _MOST_OUTPUT = 1 << 32
 """Bytes of a result that are read."""
 
 
+@dataclass(frozen=True)
+class Job:
+    """A program and its arguments, as values and as files that engines in processes of their own read."""
+
+    module: HloModule
+    arguments: Sequence[Any]
+    program: Path
+    source: Path
+
+    @staticmethod
+    def written(module: HloModule, arguments: Sequence[Any], folder: Path, number: int = 0) -> Job:
+        """The job, whose files are in the folder."""
+        program, source = folder / f"program{number}.hlo.pb", folder / f"in{number}.npz"
+        program.write_bytes(module_to_proto(module))
+        source.write_bytes(npz_of(tuple(arguments), "in"))
+        return Job(module, arguments, program, source)
+
+
 class Engine:
     """Runs one module after another. `close` ends its process; `with` does.
 
@@ -51,30 +69,24 @@ class Engine:
 
     def run(self, module: HloModule, arguments: Sequence[Any]) -> Outcome:
         """The outcome of running the module's entry on these arguments."""
-        target = self.folder / "out.npz"
-        target.unlink(missing_ok=True)
-        program, source = self._files(module, arguments)
+        job, target = Job.written(module, arguments, self.folder), self._target(0)
         start = time.monotonic()
-        outcome = self._run(module, program, source, target)
-        seconds = time.monotonic() - start
-        if outcome.status != "ok":
-            return Outcome(outcome.status, (), outcome.message, seconds)
-        try:
-            return Outcome("ok", _leaves(module, target), "", seconds)
-        except (OSError, HlokitError) as error:
-            return Outcome("error", (), f"its result cannot be read: {error}", seconds)
+        return _finished(module, self._run(job, target), target, time.monotonic() - start)
+
+    def run_all(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """The outcomes of programs, each as `run` gives it."""
+        return [self.run(job.module, job.arguments) for job in jobs]
+
+    def _target(self, number: int) -> Path:
+        """Where a result is to be written."""
+        target = self.folder / f"out{number}.npz"
+        target.unlink(missing_ok=True)
+        return target
 
     def read(self, text: str) -> Outcome:
         """Whether it takes a text for a program: "ok" with the text that it prints as the message, "error" if it
         refuses the text, "unsupported" if it reads no HLO text."""
         return Outcome("unsupported", (), "it is given no HLO text")
-
-    def _files(self, module: HloModule, arguments: Sequence[Any]) -> tuple[Path, Path]:
-        """Where the program and its arguments lie."""
-        program, source = self.folder / "program.hlo.pb", self.folder / "in.npz"
-        program.write_bytes(module_to_proto(module))
-        source.write_bytes(npz_of(tuple(arguments), "in"))
-        return program, source
 
     def blame(self, module: HloModule, arguments: Sequence[Any]) -> Blame | None:
         """The pass or kernel that makes its result wrong; None if it is not found, or the engine is not of hlokit's."""
@@ -83,7 +95,7 @@ class Engine:
     def restart(self) -> None:
         """The next run is the first of a new process."""
 
-    def _run(self, module: HloModule, program: Path, source: Path, target: Path) -> Outcome:
+    def _run(self, job: Job, target: Path) -> Outcome:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -115,18 +127,36 @@ class WorkerEngine(Engine):
     def blame(self, module: HloModule, arguments: Sequence[Any]) -> Blame | None:
         if self.name.partition("@")[0] not in OWN:
             return None
-        program, source = self._files(module, arguments)
+        job = Job.written(module, arguments, self.folder)
         running = self.folder / "pass"
         running.unlink(missing_ok=True)
-        outcome = self._asked(module, [str(program), str(source), str(self.folder), "blame"])
+        outcome = self._answered(self._line(job, str(self.folder), "blame"))
         if outcome.status == "ok":
             found = json.loads(outcome.message)
             return None if found is None else Blame(found[0], found[1], tuple(found[2]), *found[3:])
         name = running.read_text(encoding="utf-8") if running.exists() else ""
         return Blame("pass", name, message=str(outcome)) if name else None
 
-    def _run(self, module: HloModule, program: Path, source: Path, target: Path) -> Outcome:
-        return self._asked(module, [str(program), str(source), str(target), *([] if self.shapes else ["run"])])
+    def run(self, module: HloModule, arguments: Sequence[Any]) -> Outcome:
+        return self.run_all([Job.written(module, arguments, self.folder)])[0]
+
+    def run_all(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """The process is given all at once, and so waits for none; one that ends it, or that takes too long, is
+        followed by the others in a new process."""
+        targets = [self._target(number) for number in range(len(jobs))]
+        lines = [self._line(job, str(target), "run") for job, target in zip(jobs, targets, strict=True)]
+        found: list[Outcome | None] = [line if isinstance(line, Outcome) else None for line in lines]
+        while left := [number for number, outcome in enumerate(found) if outcome is None]:
+            child = self._ready()
+            sent = child if isinstance(child, Outcome) else self._sent(child, [lines[number] for number in left])
+            for number in left:
+                start = time.monotonic()
+                outcome = sent or self._answer(child, self.seconds)  # type: ignore[arg-type]
+                seconds = time.monotonic() - start
+                found[number] = _finished(jobs[number].module, outcome, targets[number], seconds)
+                if self.child is not child:  # the others were not run
+                    break
+        return [outcome for outcome in found if outcome is not None]
 
     def times(self, module: HloModule, arguments: Sequence[Any], warm_up: int, repeat: int) -> list[float]:
         """Seconds of calls on a client of jaxlib's, after `warm_up` calls that do not count.
@@ -135,40 +165,53 @@ class WorkerEngine(Engine):
         """
         if not self.shapes:
             raise ArgumentError(f"{self.name}: only calls of jaxlib's clients are timed")
-        program, source = self._files(module, arguments)
-        outcome = self._asked(module, [str(program), str(source), [warm_up, repeat]])
+        job = Job.written(module, arguments, self.folder)
+        outcome = self._answered(self._line(job, [warm_up, repeat]))
         if outcome.status != "ok":
             raise EvaluationError(f"{self.name} does not run {module.name}: {outcome}")
         return [float(seconds) for seconds in outcome.message]
 
-    def _asked(self, module: HloModule, job: list[Any]) -> Outcome:
-        """The answer of its process to a job with a module's arguments."""
-        if devices_of(module) > 1:
-            if self.shapes:
-                return Outcome("unsupported", (), "several devices")
-            job += [module.replica_count, module.num_partitions]  # which the proto does not have
+    def _line(self, job: Job, target: Any, task: str = "") -> list[Any] | Outcome:
+        """What its process is told of a job; an outcome if it does not take such."""
+        line = [str(job.program), str(job.source), target]
         if self.shapes:
-            parameters = [p.shape for p in module.entry.parameters]
+            parameters = [p.shape for p in job.module.entry.parameters]
+            if devices_of(job.module) > 1:
+                return Outcome("unsupported", (), "several devices")
             if not all(s.is_array for s in parameters):
                 return Outcome("unsupported", (), "arguments that are tuples or tokens")
-            job.append([(s.dtype.name, s.dimensions) for s in parameters])
-        return self._answered(job)
+            return [*line, [(s.dtype.name, s.dimensions) for s in parameters]]
+        if devices_of(job.module) > 1:  # which the proto does not say
+            return [*line, task, job.module.replica_count, job.module.num_partitions]
+        return [*line, task]
 
-    def _answered(self, job: list[Any]) -> Outcome:
+    def _answered(self, line: list[Any] | Outcome) -> Outcome:
         """The answer of its process, which is started if there is none."""
+        if isinstance(line, Outcome):
+            return line
+        child = self._ready()
+        if isinstance(child, Outcome):
+            return child
+        return self._sent(child, [line]) or self._answer(child, self.seconds)
+
+    def _ready(self) -> subprocess.Popen[bytes] | Outcome:
+        """Its process, which is started if there is none; an outcome if it does not start."""
         if self.child is None or self.child.poll() is not None:
             self.child = self._started()
             ready = self._answer(self.child, max(self.seconds, _START))
             if ready.status != "ok":
                 return ready
-        child = self.child
+        return self.child
+
+    def _sent(self, child: subprocess.Popen[bytes], lines: Sequence[Any]) -> Outcome | None:
+        """Tells the process of jobs; an outcome if it has ended."""
         assert child.stdin is not None
         try:
-            child.stdin.write(json.dumps(job).encode() + b"\n")
+            child.stdin.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
             child.stdin.flush()
         except BrokenPipeError:
             return self._ended(child)
-        return self._answer(child, self.seconds)
+        return None
 
     def _answer(self, child: subprocess.Popen[bytes], seconds: float) -> Outcome:
         """The next answer: that it is ready, or what came of a run."""
@@ -187,7 +230,7 @@ class WorkerEngine(Engine):
         with (self.folder / "stderr").open("wb") as errors:
             return subprocess.Popen(
                 [*self.command, str(self.memory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-                env=environment, start_new_session=True,
+                env=environment, start_new_session=True, bufsize=0,  # else answers wait where select does not see them
             )  # fmt: skip
 
     def _ended(self, child: subprocess.Popen[bytes]) -> Outcome:
@@ -234,10 +277,10 @@ class CommandEngine(Engine):
             return replace(outcome, message="")
         return replace(outcome, message=target.read_text(encoding="utf-8", errors="replace"))
 
-    def _run(self, module: HloModule, program: Path, source: Path, target: Path) -> Outcome:
-        if devices_of(module) > 1:
+    def _run(self, job: Job, target: Path) -> Outcome:
+        if devices_of(job.module) > 1:
             return Outcome("unsupported", (), "several devices")
-        return self._outcome(self.words, {"{hlo}": program, "{inputs}": source, "{outputs}": target})
+        return self._outcome(self.words, {"{hlo}": job.program, "{inputs}": job.source, "{outputs}": target})
 
     def _outcome(self, words: Sequence[str], places: dict[str, Path]) -> Outcome:
         child, seconds = _ran(words, places, self.seconds)
@@ -309,6 +352,16 @@ def _python(spec: str, python: str) -> str:
     if shutil.which(python) is None:
         raise ArgumentError(f"engine {spec}: there is no Python {python}")
     return python
+
+
+def _finished(module: HloModule, outcome: Outcome, target: Path, seconds: float) -> Outcome:
+    """The outcome of a run with the arrays that it has written."""
+    if outcome.status != "ok":
+        return Outcome(outcome.status, (), outcome.message, seconds)
+    try:
+        return Outcome("ok", _leaves(module, target), "", seconds)
+    except (OSError, HlokitError) as error:
+        return Outcome("error", (), f"its result cannot be read: {error}", seconds)
 
 
 def _leaves(module: HloModule, target: Path) -> tuple[np.ndarray[Any, Any], ...]:

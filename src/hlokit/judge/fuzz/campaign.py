@@ -7,19 +7,22 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hlokit.errors import ArgumentError, HlokitError
 from hlokit.files.arrays import arrays_in
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.op import OPS
-from hlokit.judge.compare.comparing import Comparison, Judgement, compare_engines, kind_of
+from hlokit.judge.compare.comparing import Comparison, Judgement, compare_engines, compared, kind_of
 from hlokit.judge.compare.report import ARGUMENTS, PROGRAM, write_report
 from hlokit.judge.devices import arguments_in
-from hlokit.judge.engines.engine import Engine, engine_of
+from hlokit.judge.engines.engine import Engine, Job, engine_of
+from hlokit.judge.engines.outcome import Outcome
 from hlokit.judge.fuzz.graph import COLLECTIVES, RECIPES, USUAL_TYPES, Options
 from hlokit.judge.fuzz.mutations import mutated
 from hlokit.judge.fuzz.programs import grown, random_module
@@ -31,6 +34,8 @@ from hlokit.text.parser import parse_hlo
 from hlokit.types.dtype import DTYPES
 
 _LOG = "campaign.jsonl"
+_BATCH = 16
+"""Programs that engines are given at once."""
 _INSTRUCTION = re.compile(r" = \(*(\w+)\[.*? ([a-z][a-z0-9-]*)\(")
 """The first element type and the opcode of an instruction's line."""
 
@@ -167,17 +172,38 @@ def fuzz(
     with ExitStack() as stack:
         opened = [e if isinstance(e, Engine) else stack.enter_context(engine_of(e, seconds)) for e in engines]
         ends = stack.enter_context(engine_of("reference", seconds)) if mutate else None
-        for number in range(found.next_seed, seed + count):
-            if mutate:
-                module = mutated(mutate[number % len(mutate)], number)
-            else:
-                module = drawn(number, chosen, modules, collectives)
-            module = sharded(module, number) if shardings else module
-            _one(number, module, opened, ends, found, folder, reduce_seconds, on_finding)
-            found.next_seed = number + 1
-            if on_program is not None:
-                on_program(number + 1 - seed)
+        place = Path(stack.enter_context(TemporaryDirectory(prefix="hlokit-fuzz-")))
+        threads = stack.enter_context(ThreadPoolExecutor(len(opened)))
+        end = seed + count
+        for first in range(found.next_seed, end, _BATCH):
+            jobs: list[Job] = []
+            for number in range(first, min(first + _BATCH, end)):
+                if mutate:
+                    module = mutated(mutate[number % len(mutate)], number)
+                else:
+                    module = drawn(number, chosen, modules, collectives)
+                module = sharded(module, number) if shardings else module
+                given = arguments(module, number, 0.05, denormals=False)
+                jobs.append(Job.written(module, given, place, number - first))
+            outcomes = _outcomes(jobs, opened, ends, threads)
+            for number, (job, own) in enumerate(zip(jobs, outcomes, strict=True), first):
+                _one(number, job, opened, own, found, folder, reduce_seconds, on_finding)
+                found.next_seed = number + 1
+                if on_program is not None:
+                    on_program(number + 1 - seed)
     return found
+
+
+def _outcomes(
+    jobs: Sequence[Job], engines: Sequence[Engine], ends: Engine | None, threads: ThreadPoolExecutor
+) -> list[list[Outcome] | None]:
+    """The outcomes of each program on the engines, which run at the same time, each one program after another. `ends`:
+    runs the reference first, of programs that may never end; None for those."""
+    ending = [True] * len(jobs) if ends is None else [outcome.status == "ok" for outcome in ends.run_all(jobs)]
+    chosen = [job for job, does_end in zip(jobs, ending, strict=True) if does_end]
+    waiting = [threads.submit(engine.run_all, chosen) for engine in engines]
+    each = iter(list(zip(*[one.result() for one in waiting], strict=True)))
+    return [list(next(each)) if does_end else None for does_end in ending]
 
 
 def drawn(
@@ -209,22 +235,22 @@ def _kept(folder: Path) -> tuple[HloModule, list[Any]]:
 
 def _one(
     seed: int,
-    module: HloModule,
+    job: Job,
     engines: Sequence[Engine],
-    ends: Engine | None,
+    outcomes: Sequence[Outcome] | None,
     found: Campaign,
     folder: Path | None,
     reduce_seconds: float,
     on_finding: Callable[[Finding], None] | None,
 ) -> None:
-    """The program of one seed on all engines. `ends`: runs the reference first, of a program that may never end."""
-    given = arguments(module, seed, 0.05, denormals=False)
+    """The verdicts on a program's outcomes, which are None if it does not end; and what was found."""
+    module = job.module
     verdicts: list[str] = []
     new: list[Finding] = []
     comparison: Comparison | None = None
-    if ends is None or ends.run(module, given).status == "ok":
+    if outcomes is not None:
         with suppress(HlokitError):
-            comparison = compare_engines(module, given, engines)
+            comparison = compared(module, job.arguments, engines, outcomes)
     found.skipped += comparison is None
     for engine, judgement in zip(engines, comparison.judgements if comparison is not None else (), strict=False):
         verdicts.append(f"{engine.name}: {judgement.verdict}")
