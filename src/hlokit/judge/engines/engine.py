@@ -172,7 +172,7 @@ class WorkerEngine(Engine):
         return [float(seconds) for seconds in outcome.message]
 
     def _line(self, job: Job, target: Any, task: str = "") -> list[Any] | Outcome:
-        """What its process is told of a job; an outcome if it does not take such."""
+        """The words of a job for its process; an outcome if it does not take such."""
         line = [str(job.program), str(job.source), target]
         if self.shapes:
             parameters = [p.shape for p in job.module.entry.parameters]
