@@ -71,6 +71,8 @@ ENTRY main {
   v = f32[2,3] get-tuple-element(z), index=0, frontend_attributes={f="g"}
   u = f32[2,3] negate(v), frontend_attributes={f="g"}
   k = f32[2] constant({nan, 0.1})
+  unused = f32[2] abs(k)
+  no = f32[2] constant({1, 2})
   ROOT out = (f32[2,3], s32[], f32[<=3]) tuple(u, m, size)
 }
 """
@@ -79,23 +81,24 @@ WRITTEN = r"""
 module @all attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 1 : i32, mhlo.frontend_attributes = {note = "a \22b\22"}} {
   func.func public @main(%data: tensor<2x3xf32> {mhlo.sharding = "{devices=[2,1]<=[2]}", tf.aliasing_output = 0 : i32, mhlo.layout_mode = "{0,1}"}, %rest.0: tensor<i32>, %rest.1: tensor<3xui8> {jax.buffer_donor = true}) -> (tensor<2x3xf32>, tensor<i32>, tensor<?xf32, #stablehlo.bounds<3>>) {
     %cst = stablehlo.constant dense<[0x7FC00000, 1.000000e-01]> : tensor<2xf32>
-    %0:2 = stablehlo.while(%iterArg = %data, %iterArg_0 = %rest.0) : tensor<2x3xf32>, tensor<i32>
+    %0 = stablehlo.abs %cst : tensor<2xf32>
+    %1:2 = stablehlo.while(%iterArg = %data, %iterArg_0 = %rest.0) : tensor<2x3xf32>, tensor<i32>
     cond {
       %c = stablehlo.constant dense<3> : tensor<i32>
-      %1 = stablehlo.compare LT, %iterArg_0, %c : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      stablehlo.return %1 : tensor<i1>
+      %2 = stablehlo.compare LT, %iterArg_0, %c : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %2 : tensor<i1>
     } do {
-      %2 = stablehlo.tan %iterArg {result_accuracy = #stablehlo.result_accuracy<mode = #stablehlo.result_accuracy_mode<HIGHEST>>} : tensor<2x3xf32>
+      %3 = stablehlo.tan %iterArg {result_accuracy = #stablehlo.result_accuracy<mode = #stablehlo.result_accuracy_mode<HIGHEST>>} : tensor<2x3xf32>
       %c_0 = stablehlo.constant dense<1> : tensor<i32>
-      %3 = stablehlo.add %iterArg_0, %c_0 : tensor<i32>
-      stablehlo.return %2, %3 : tensor<2x3xf32>, tensor<i32>
+      %4 = stablehlo.add %iterArg_0, %c_0 : tensor<i32>
+      stablehlo.return %3, %4 : tensor<2x3xf32>, tensor<i32>
     }
-    %4:2 = func.call @both(%0#0) : (tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32>)
-    %5 = stablehlo.negate %4#1 {mhlo.frontend_attributes = {f = "g"}} : tensor<2x3xf32>
+    %5:2 = func.call @both(%1#0) : (tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32>)
+    %6 = stablehlo.negate %5#1 {mhlo.frontend_attributes = {f = "g"}} : tensor<2x3xf32>
     %cst_0 = stablehlo.constant dense<0.000000e+00> : tensor<f32>
-    %6 = stablehlo.reduce(%0#0 init: %cst_0) applies stablehlo.add across dimensions = [0] : (tensor<2x3xf32>, tensor<f32>) -> tensor<3xf32>
-    %7 = stablehlo.set_dimension_size %6, %0#1, dim = 0 : (tensor<3xf32>, tensor<i32>) -> tensor<?xf32, #stablehlo.bounds<3>>
-    return %5, %0#1, %7 : tensor<2x3xf32>, tensor<i32>, tensor<?xf32, #stablehlo.bounds<3>>
+    %7 = stablehlo.reduce(%1#0 init: %cst_0) applies stablehlo.add across dimensions = [0] : (tensor<2x3xf32>, tensor<f32>) -> tensor<3xf32>
+    %8 = stablehlo.set_dimension_size %7, %1#1, dim = 0 : (tensor<3xf32>, tensor<i32>) -> tensor<?xf32, #stablehlo.bounds<3>>
+    return %6, %1#1, %8 : tensor<2x3xf32>, tensor<i32>, tensor<?xf32, #stablehlo.bounds<3>>
   }
   func.func private @both(%arg: tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32>) {
     %0 = chlo.erf %arg : tensor<2x3xf32> -> tensor<2x3xf32> loc("jit(f)/erf"("f.py":7:0))

@@ -299,6 +299,9 @@ class AttributeReader:
             return self._dialect_attribute()
         if word == "(" or (kind != WORD and self.starts_type()):
             return self.type()
+        if word == "?":  # a size without a bound
+            lexer.advance()
+            return "?"
         if kind != WORD:
             raise lexer.unexpected("an attribute")
         if word in ("dense", "dense_resource") and lexer.peek() == "<":
@@ -466,9 +469,10 @@ class AttributeReader:
         after = lexer.start
         if re.fullmatch(r"\s*\w+\s*", text):
             return text.strip()
-        if not re.match(r"\s*\w+\s*=(?!=)", text):
+        named = re.match(r"(\s*raw\b)?\s*\w+\s*=(?!=)", text)  # #stablehlo.conv<raw ...> has names for all
+        if named is None:
             return text
-        lexer.jump(begin + 1)
+        lexer.jump(begin + 1 + len(named[1] or ""))
         found = Dictionary()
         found.text = text
         while lexer.value != ">":

@@ -33,7 +33,7 @@ UNARY: dict[str, Callable[[XlaOp], XlaOp]] = {
     "atan": hyperbolic.atan,
     "atanh": hyperbolic.atanh,
     "bessel_i1e": error_functions.bessel_i1e,
-    "conj": elementwise.conj,
+    "conj": lambda x: elementwise.conj(x) if x.dtype.is_complex else x,
     "cosh": hyperbolic.cosh,
     "digamma": gamma.digamma,
     "erf": elementwise.erf,
@@ -137,7 +137,10 @@ def _constant_like(site: Site) -> XlaOp:
     value: Any = site.get("value")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise site.error(f"{site.name}: the value is not a number")
-    if operand.dtype.is_integral:
+    dtype = site.result().dtype
+    if dtype is not operand.dtype:
+        operand = elementwise.convert_element_type(operand, dtype)
+    if dtype.is_integral:
         value = int(value) if abs(value) < 2**64 else 0
     return constants.full_like(operand, value)
 

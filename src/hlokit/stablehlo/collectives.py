@@ -92,16 +92,18 @@ def _all_gather(site: Site) -> list[XlaOp]:
 
 
 def _all_reduce(site: Site) -> list[XlaOp]:
-    called = (site.reducer(site.operands[:1]),)
-    return site.unpacked(site.emit(AllReduce(**_common(site)), *site.operands, called=called), len(site.operands))
+    common, operands = _common(site), site.promoted(site.operands)
+    called = (site.reducer(operands[:1]),)
+    return site.unpacked(site.emit(AllReduce(**common), *operands, called=called), len(operands))
 
 
 def _collective_reduce(site: Site) -> list[XlaOp]:
     """The sum, or what the region computes, on the root of each group; zeros on the others."""
     has_roots = _has_roots(site)
-    data = site.operands[:-1] if has_roots else site.operands
     op = CollectiveReduce(**_common(site), has_dynamic_root=has_roots)
-    return site.unpacked(site.emit(op, *site.operands, called=(site.reducer(data[:1]),)), len(data))
+    data = site.promoted(site.operands[:-1] if has_roots else site.operands)
+    root = site.operands[-1:] if has_roots else []
+    return site.unpacked(site.emit(op, *data, *root, called=(site.reducer(data[:1]),)), len(data))
 
 
 def _has_roots(site: Site) -> bool:
@@ -111,8 +113,9 @@ def _has_roots(site: Site) -> bool:
 def _reduce_scatter(site: Site) -> list[XlaOp]:
     common, result = _common(site), _result(site)
     op = ReduceScatter(**common, dimension=site.integer("scatter_dimension"), result=result)
-    called = (site.reducer(site.operands[:1]),)
-    return site.unpacked(site.emit(op, *site.operands, called=called, shape=result), len(site.operands))
+    operands = site.promoted(site.operands)
+    called = (site.reducer(operands[:1]),)
+    return site.unpacked(site.emit(op, *operands, called=called, shape=result), len(operands))
 
 
 def _all_to_all(site: Site) -> list[XlaOp]:
@@ -124,7 +127,7 @@ def _all_to_all(site: Site) -> list[XlaOp]:
 
 def _collective_permute(site: Site) -> XlaOp:
     (operand,) = site.exactly(1)
-    pairs = [(row[0], row[1]) for row in site.matrix("source_target_pairs") if len(row) == 2]
+    pairs = site.pairs("source_target_pairs")
     return build.collective_permute(operand, pairs, _channel(site, tuple(pairs)))
 
 

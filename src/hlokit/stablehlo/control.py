@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
 from hlokit.stablehlo import checks, collectives, dynamic, manual
 from hlokit.stablehlo.movement import constant
 from hlokit.stablehlo.site import Rule, Site
-from hlokit.stablehlo.tree import Block, Dense, DialectAttribute, Dictionary, Symbol
+from hlokit.stablehlo.tree import Block, DialectAttribute, Dictionary, Symbol
 from hlokit.types import dtype as dtypes
 from hlokit.types.layout import Layout
 from hlokit.types.shape import Shape
@@ -109,6 +110,8 @@ def _composite(site: Site) -> list[XlaOp]:
     """A call of its decomposition, which says what it is called."""
     words = [w for w in site.operation.words if isinstance(w, str)]
     name = site.string("name", default=words[0] if words else None)
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[\w$-]+)+", name, re.ASCII):
+        raise site.error(f"{site.name}: {name[:60]!r} is not a name with a namespace, as my.op is")
     target = site.symbol("decomposition")
     computation = _function(site, target)
     attributes = site.get("composite_attributes", default=None)
@@ -234,12 +237,16 @@ def _backend_config(site: Site, is_typed: bool) -> str:
 
 def _laid_out(site: Site, shapes: list[Shape], name: str) -> list[Shape]:
     """The shapes with the layouts that a list of dense<[..]> gives."""
-    layouts = site.get(name, default=None)
-    if not isinstance(layouts, list) or len(layouts) != len(shapes):  # pyright: ignore[reportUnknownArgumentType]
+    layouts = site.listed(name)
+    if not site.has(name) or any(shape.is_tuple for shape in shapes) or site.has("indices_of_shape_operands"):
         return shapes
+    if len(layouts) != len(shapes):
+        raise site.error(f"{site.name}: {name} are {len(layouts)}, for {len(shapes)} values")
     found: list[Shape] = []
-    for shape, layout in zip(shapes, layouts, strict=True):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        order = site.as_integers(layout, name) if isinstance(layout, (Dense, tuple, list)) else ()
+    for shape, layout in zip(shapes, layouts, strict=True):
+        order = site.as_integers(layout, name)
+        if sorted(order) != list(range(shape.rank if shape.is_array else 0)):
+            raise site.error(f"{site.name}: {name}: {list(order)} is not an order of the dimensions of {shape}")
         found.append(shape.with_layout(Layout(order)) if shape.is_array and len(order) == shape.rank else shape)
     return found
 

@@ -106,6 +106,8 @@ def _accuracy(site: Site) -> tuple[str, ...] | None:
     mode: Any = given.get("mode", "DEFAULT")
     mode = str(mode.value if isinstance(mode, DialectAttribute) else mode).lower()
     if mode != "tolerance":
+        if any(given.get(name, 0) != 0 for name in ("atol", "rtol", "ulps")):
+            raise site.error(f"{site.name}: result_accuracy of mode {mode.upper()} has tolerances")
         return None if mode == "default" else (mode,)
     parts = [given.get(name, 0) for name in ("atol", "rtol", "ulps")]
     if not all(isinstance(part, (int, float)) and math.isfinite(part) for part in parts):

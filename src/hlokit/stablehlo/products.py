@@ -40,6 +40,8 @@ def precisions(site: Site) -> tuple[str, ...]:
     words = [v.value if isinstance(v, DialectAttribute) else v for v in given]  # pyright: ignore[reportUnknownVariableType]
     if not all(isinstance(word, str) for word in words):  # pyright: ignore[reportUnknownVariableType]
         raise site.error(f"{site.name}: precision_config is not a list of words")
+    if len(words) > 2:  # pyright: ignore[reportUnknownArgumentType]
+        raise site.error(f"{site.name}: precision_config has at most 2 elements, found {len(words)}")  # pyright: ignore[reportUnknownArgumentType]
     return tuple(str(word).lower() for word in words)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
@@ -89,6 +91,11 @@ def _algorithm(site: Site) -> str | None:
     if site.get("algorithm", default=None) is None:
         return None
     given = site.parameters("algorithm")
+    counts = ("lhs_component_count", "rhs_component_count", "num_primitive_operations")
+    if any(number < 1 for number in site.each_integer([given.get(name, 1) for name in counts], "algorithm")):
+        raise site.error(f"{site.name}: the counts of an algorithm are positive")
+    if any(precision != "default" for precision in precisions(site)):
+        raise site.error(f"{site.name}: an algorithm and precisions other than the default")
 
     def named(key: str) -> str:
         value: Any = given.get(key)
@@ -172,7 +179,8 @@ def _convolution_numbers(site: Site) -> ConvolutionDimensionNumbers:
 
 def _einsum(site: Site) -> XlaOp:
     lhs, rhs = site.exactly(2)
-    return einsums.einsum(lhs, rhs, site.string("einsum_config", "config"), precisions(site) or None)
+    wider = site.result().dtype if site.result().dtype is not lhs.dtype else None
+    return einsums.einsum(lhs, rhs, site.string("einsum_config", "config"), precisions(site) or None, wider)
 
 
 def _unary_einsum(site: Site) -> XlaOp:
@@ -199,7 +207,9 @@ def _triangular_solve(site: Site) -> XlaOp:
 
 
 def _rng(site: Site) -> XlaOp:
-    a, b, _ = site.exactly(3)
+    a, b, sizes = site.exactly(3)
+    if not sizes.shape.is_array or sizes.rank != 1:
+        raise site.error(f"{site.name}: the sizes are a vector, found {sizes.shape}")
     kinds = {"UNIFORM": "rng_uniform", "NORMAL": "rng_normal"}
     kind = kinds.get(site.word("rng_distribution", "distribution"))
     if kind is None:

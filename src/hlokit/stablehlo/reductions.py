@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from hlokit.builder.core import Builder, XlaOp
+from hlokit.builder.elementwise import convert_element_type
 from hlokit.hlo.computation import Computation
-from hlokit.ops.control_flow import Map
+from hlokit.ops.control_flow import Call, Map
 from hlokit.ops.reduction import Reduce
 from hlokit.ops.scatter import Scatter
 from hlokit.ops.sorting import Sort
 from hlokit.ops.windows import ReduceWindow, SelectAndScatter
 from hlokit.stablehlo import elementwise
 from hlokit.stablehlo.site import Rule, Site
+from hlokit.types.dtype import DType
 from hlokit.types.window import Window
 
 _SCATTER_LISTS = (
@@ -24,6 +26,8 @@ _SCATTER_LISTS = (
 
 def _reduce(site: Site) -> list[XlaOp]:
     values, inits = site.halves()
+    if not site.has("applies"):
+        values, inits = site.promoted(values), site.promoted(inits)
     reducer = _applied(site, inits) if site.has("applies") else site.reducer(inits)
     result = site.emit(Reduce(site.integers("dimensions")), *values, *inits, called=(reducer,))
     return site.unpacked(result, len(values))
@@ -41,12 +45,12 @@ def _applied(site: Site, inits: Sequence[XlaOp]) -> Computation:
 
 
 def _reduce_window(site: Site) -> list[XlaOp]:
-    values, inits = site.halves()
+    values, inits = (site.promoted(half) for half in site.halves())
     sizes = site.integers("window_dimensions")
     window = Window.make(
         sizes,
         site.integers("window_strides", default=()),
-        [(row[0], row[1]) for row in site.matrix("padding", default=()) if len(row) == 2],
+        site.pairs("padding", default=()),
         site.integers("base_dilations", default=()),
         site.integers("window_dilations", default=()),
     )
@@ -59,22 +63,35 @@ def _select_and_scatter(site: Site) -> XlaOp:
     window = Window.make(
         site.integers("window_dimensions", default=(1,) * operand.shape.rank),
         site.integers("window_strides", default=()),
-        [(row[0], row[1]) for row in site.matrix("padding", default=()) if len(row) == 2],
+        site.pairs("padding", default=()),
     )
-    select = site.reducer([init], 0)
+    select = site.reducer([operand], 0)
+    narrow = operand.dtype
+    operand, source, init = (site.promoted([value], 1)[0] for value in (operand, source, init))
+    if operand.dtype is not narrow:
+        select = _of_wider(select, narrow, operand.dtype)
     return site.emit(SelectAndScatter(window), operand, source, init, called=(select, site.reducer([init], 1)))
+
+
+def _of_wider(comparison: Computation, narrow: DType, wide: DType) -> Computation:
+    """A comparison of scalars, for scalars of a wider type that come from the narrow one."""
+    builder = Builder("select", source_info=False)
+    scalars = [convert_element_type(builder.parameter(i, wide[()]), narrow) for i in range(2)]
+    return builder.build_computation(builder.emit(Call(False), scalars, (comparison,)))
 
 
 def _scatter(site: Site) -> list[XlaOp]:
     count = (len(site.operands) - 1) // 2
     if count < 1 or len(site.operands) != 2 * count + 1:
         raise site.error(f"{site.name} takes N arrays, indices and N updates, found {len(site.operands)} operands")
-    arrays = site.operands[:count]
+    arrays = site.promoted(site.operands[:count])
+    updates = site.promoted(site.operands[count + 1 :])
     numbers = site.parameters("scatter_dimension_numbers")
     fields: dict[str, Any] = {name: site.as_integers(numbers.get(name, ()), name) for name in _SCATTER_LISTS}
     fields["index_vector_dim"] = site.each_integer([numbers.get("index_vector_dim", 0)], "index_vector_dim")[0]
     fields |= {name: site.boolean(name, default=False) for name in ("indices_are_sorted", "unique_indices")}
-    result = site.emit(Scatter(**fields), *site.operands, called=(site.reducer(arrays),))
+    called = (site.reducer(arrays),)
+    result = site.emit(Scatter(**fields), *arrays, site.operands[count], *updates, called=called)
     return site.unpacked(result, count)
 
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from hlokit.builder import elementwise
 from hlokit.builder.core import Builder, XlaOp
 from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.op import Op
 from hlokit.stablehlo.literals import filled
 from hlokit.stablehlo.tree import Dense, DialectAttribute, Operation, QuantizedTensor, Symbol
+from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
@@ -23,6 +25,11 @@ Rule: TypeAlias = "Callable[[Site], XlaOp | Sequence[XlaOp]]"
 
 _MISSING: Any = object()
 _MOST = 1_000_000
+
+
+def _is_promotion(narrow: DType, wide: DType) -> bool:
+    """Whether StableHLO lets a reduction of the one type be made in the other."""
+    return narrow.kind == wide.kind and narrow.bits < wide.bits
 
 
 class Site:
@@ -194,6 +201,13 @@ class Site:
             raise self.error(f"{self.name}: {names[0]} is not a list of lists")
         return [tuple(map(int, row)) for row in array]
 
+    def pairs(self, *names: str, default: Any = _MISSING) -> list[tuple[int, int]]:
+        """A list of pairs of integers."""
+        rows = self.matrix(*names, default=default)
+        if any(len(row) != 2 for row in rows):
+            raise self.error(f"{self.name}: {names[0]} is not a list of pairs")
+        return [(row[0], row[1]) for row in rows]
+
     def as_array(self, value: Any, name: str) -> np.ndarray[Any, Any]:
         if isinstance(value, Dense):
             if value.shape.size > _MOST:
@@ -244,6 +258,20 @@ class Site:
         if block is None:
             raise self.error(f"{self.name} has {len(regions)} regions, too few")
         return block
+
+    def promoted(self, operands: Sequence[XlaOp], index: int = 0) -> list[XlaOp]:
+        """Each operand, an array of reduction, in the type in which the region reduces it, which may be wider."""
+        declared = [t for _, t in self.region(index).arguments]
+        if any(isinstance(t, QuantizedTensor) for t in declared):
+            return list(operands)
+        types = list(map(self.shape, declared))
+        types = types[: len(operands)] if len(types) >= len(operands) else [types[0]] * len(operands) if types else []
+        return [
+            elementwise.convert_element_type(operand, wide.dtype)
+            if wide.is_array and operand.shape.is_array and _is_promotion(operand.dtype, wide.dtype)
+            else operand
+            for operand, wide in zip(operands, types, strict=True)
+        ] or list(operands)
 
     def reducer(self, operands: Sequence[XlaOp], index: int = 0) -> Computation:
         """The region of a reduction: two scalars of each operand's type."""

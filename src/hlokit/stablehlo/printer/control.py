@@ -173,6 +173,7 @@ def _copy_done(site: PrintSite) -> Sequence[Value]:
 # -- custom calls
 
 _API_VERSIONS = {
+    "API_VERSION_UNSPECIFIED": 0,
     "API_VERSION_ORIGINAL": 1,
     "API_VERSION_STATUS_RETURNING": 2,
     "API_VERSION_STATUS_RETURNING_UNIFIED": 3,

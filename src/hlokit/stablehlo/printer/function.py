@@ -118,6 +118,8 @@ class FunctionWriter:
         for instruction in computation.post_order():
             if instruction in self.values and instruction.opcode == "parameter":
                 continue
+            if instruction.opcode == "constant" and not instruction.users and instruction is not computation.root:
+                continue
             site = PrintSite(self, instruction)
             rule = RULES.get(instruction.opcode)
             if rule is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
@@ -100,11 +101,27 @@ def _argument_marks(parameter: Instruction, leaf: int) -> dict[str, str]:
 
 
 def _shardings(sharding: Sharding | None, shape: Shape) -> Sequence[Sharding | None]:
-    """The sharding of each leaf."""
+    """The sharding of each leaf, an argument or a result of the program.
+
+    A value whose devices have terms of a sum is one that each of them has to itself: the program says where they are
+    summed, and readers of `unreduced` would sum them once more.
+    """
     leaves = list(shape.leaves())
+    sharding = _of_terms(sharding) if sharding is not None else None
     if sharding is not None and sharding.kind == "tuple":
         return sharding.elements if len(sharding.elements) == len(leaves) else [None] * len(leaves)
     return [sharding] * len(leaves)
+
+
+def _of_terms(sharding: Sharding) -> Sharding:
+    """The sharding with replicated axes in the place of unreduced ones."""
+    named = replace(sharding.named, unreduced=()) if sharding.named is not None else None
+    kinds = tuple("replicated" if kind == "unreduced" else kind for kind in sharding.last_tile_dims)
+    kind = "replicated" if sharding.kind == "unreduced" else sharding.kind
+    elements = tuple(map(_of_terms, sharding.elements))
+    if kinds == sharding.last_tile_dims and kind == sharding.kind and named == sharding.named:
+        return replace(sharding, elements=elements)
+    return replace(sharding, kind=kind, named=named, elements=elements, last_tile_dims=kinds).normal()
 
 
 def _donated(module: HloModule) -> dict[tuple[int, int], dict[str, str]]:
