@@ -2,11 +2,14 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 import hlokit as hk
-from hlokit.judge.fuzz.campaign import OF_SHARDINGS, again, drawn
+from hlokit.judge.compare.comparing import Judgement
+from hlokit.judge.engines.outcome import Outcome
+from hlokit.judge.fuzz.campaign import OF_SHARDINGS, again, cause_of, drawn
 from hlokit.judge.fuzz.graph import COLLECTIVES, Options
 from hlokit.judge.fuzz.mutations import mutated
 from hlokit.judge.fuzz.programs import grown, random_module
@@ -141,6 +144,15 @@ def test_shardings_are_drawn_and_divided() -> None:
     assert not found.findings
     assert found.verdicts["partitioned: equal"] >= 2
     assert found.verdicts["partitioned-compiled: equal"] + found.verdicts["partitioned-compiled: allowed"] >= 2
+
+
+def test_a_failure_is_one_cause_for_all_types() -> None:
+    def cause(verdict: Literal["failed", "wrong"], dtype: str, message: str) -> str:
+        return cause_of("x", Judgement("x", Outcome("ok"), verdict, message, f"%a.1 = {dtype}[2]{{0}} bitcast(%b.1)"))
+
+    assert cause("failed", "f32", "error: no 3 in %b.1") == cause("failed", "s8", "error: no 12 in %c.4")
+    assert cause("failed", "f32", "error: no 3 in %b.1") != cause("failed", "f32", "crash: ended by SIGSEGV")
+    assert cause("wrong", "f32", "far") != cause("wrong", "s8", "far")
 
 
 def test_collectives_are_drawn() -> None:

@@ -279,12 +279,15 @@ def _one(
 
 
 def cause_of(engine: str, judgement: Judgement) -> str:
-    """The name of a finding's cause: the pass, the opcode and types of the instruction, or the message."""
+    """The name of a finding's cause: the pass; the opcode of the instruction, with its type if its value is wrong, with
+    the message if it fails; or the message alone."""
     if judgement.guilty:
         return f"{engine}: {judgement.verdict}: pass {judgement.guilty}"
     instruction = _INSTRUCTION.search(judgement.instruction)
     if instruction is not None:
         element, opcode = instruction.groups()
+        if judgement.verdict == "failed":
+            return f"{engine}: failed: {opcode}: {kind_of(judgement.message)}"
         return f"{engine}: {judgement.verdict}: {opcode} to {element}"
     return f"{engine}: {judgement.verdict}: {kind_of(judgement.message)}"
 
