@@ -204,7 +204,7 @@ def _programs() -> dict[str, list[str]]:
 
 API = {
     "programs": "Read, check, run and compile programs",
-    "results": "Results of these calls",
+    "results": "Results of calls",
     "builder": "Builder and values",
     "operations": "Op functions",
     "types": "Types, shapes and attributes",
@@ -387,9 +387,12 @@ def _element_types() -> list[str]:
 
 
 def members(owner: type) -> dict[str, object]:
-    """The public methods and properties of a class, its call among them."""
+    """The public methods and properties of a class, its call among them, and of bases that are not public."""
+    public_classes = [*(getattr(hlokit, name) for name in hlokit.__all__), *RESULTS]
+    inside = [base for base in owner.__mro__[1:] if base.__module__.startswith("hlokit") and base not in public_classes]
     found: dict[str, object] = {}
-    for name, value in sorted(vars(owner).items()):
+    everything = {name: value for base in (*inside[::-1], owner) for name, value in vars(base).items()}
+    for name, value in sorted(everything.items()):
         value = getattr(value, "__func__", value)
         public = (not name.startswith("_") or name == "__call__") and f"{owner.__name__}.{name}" not in INSIDE
         if public and (inspect.isfunction(value) or isinstance(value, (property, cached_property))):

@@ -104,7 +104,7 @@ def described() -> dict[str, Any]:
     found |= {f"interop.jax.{name}": getattr(jax_interface, name) for name in jax_interface.__all__}
     found |= {f"interop.xla_client.{name}": value for name, value in XLA_CLIENT.items() if inspect.isfunction(value)}
     for owner in CLASSES:
-        for name, value in vars(owner).items():
+        for name, value in {**vars(owner), **generate.members(owner)}.items():
             value = getattr(value, "__func__", value)
             if inspect.isfunction(value) and (not name.startswith("_") or name == "__call__"):
                 found[f"{_title(owner)}.{name}"] = value

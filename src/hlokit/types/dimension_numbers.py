@@ -33,9 +33,22 @@ class DimensionNumbers:
 
     @classmethod
     def of(cls, given: Any) -> Self:
-        """`given`, or what a mapping's items or an object's attributes of the fields' names make.
+        """The dimension numbers that are given as such, as a mapping or as an object with the fields' names.
 
-        Raises ShapeError for unknown keys, missing fields and what is not an integer.
+        Parameters
+        ----------
+        given : Any
+            The dimension numbers; a mapping with the fields as keys; or an object with the fields as attributes.
+
+        Returns
+        -------
+        Self
+            The dimension numbers.
+
+        Raises
+        ------
+        ShapeError
+            A key is unknown, a field is missing, or a value is not an integer (HINST-6).
         """
         if isinstance(given, cls):
             return given

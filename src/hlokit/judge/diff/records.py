@@ -72,7 +72,7 @@ class Differences:
 
     @property
     def is_equal(self) -> bool:
-        """Nothing differs but what was to be ignored."""
+        """Whether nothing differs except what was to be ignored."""
         return not self.changes and all(c.a and c.b and c.is_equal for c in self.computations)
 
     @cached_property
