@@ -169,6 +169,34 @@ def test_sums_of_few_products(dtype: str, shapes: tuple[tuple[int, ...], ...], n
     assert len(kernels(compiled)) == len(compiled.program.block.steps) == 1
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "s32"])
+@pytest.mark.parametrize(
+    ("shapes", "numbers", "subscripts"),
+    [
+        (((70, 50), (50, 70)), "lhs_contracting_dims={0,1}, rhs_contracting_dims={1,0}", "ij,ji->"),
+        (((70, 50), (50, 70)), "lhs_batch_dims={0}, rhs_batch_dims={1}, lhs_contracting_dims={1}, rhs_contracting_dims={0}", "ij,ji->i"),
+        (((70, 50), (70, 50)), "lhs_batch_dims={1}, rhs_batch_dims={1}, lhs_contracting_dims={0}, rhs_contracting_dims={0}", "ij,ij->j"),
+        (((9, 20, 33), (9, 33, 20)), "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2,1}, rhs_contracting_dims={1,2}", "bij,bji->b"),
+        (((9, 20, 33), (20, 9, 33)), "lhs_batch_dims={1}, rhs_batch_dims={0}, lhs_contracting_dims={0,2}, rhs_contracting_dims={1,2}", "ijk,jik->j"),
+        (((9, 20, 33), (33, 20, 9)), "lhs_contracting_dims={0,1,2}, rhs_contracting_dims={2,1,0}", "ijk,kji->"),
+        (((9, 20, 33), (9, 20, 33)), "lhs_batch_dims={1,0}, rhs_batch_dims={1,0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}", "ijk,ijk->ji"),
+    ],
+)  # fmt: skip
+def test_sums_of_scattered_products(
+    dtype: str, shapes: tuple[tuple[int, ...], ...], numbers: str, subscripts: str
+) -> None:
+    rng = np.random.default_rng(0)
+    numpy = {"f32": np.float32, "f64": np.float64, "s32": np.int32}[dtype]
+    x, y = ((rng.normal(size=shape) * 5).astype(numpy) for shape in shapes)
+    want = np.einsum(subscripts, x.astype(np.float64), y.astype(np.float64)).astype(numpy)
+    kinds = [f"{dtype}[{','.join(map(str, a.shape))}]" for a in (x, y, want)]
+    text = f"HloModule m\nENTRY e {{\n  x = {kinds[0]} parameter(0)\n  y = {kinds[1]} parameter(1)\n"
+    compiled = hk.compile(hk.parse(f"{text}  ROOT r = {kinds[2]} dot(x, y), {numbers}\n}}"))
+    sizes = np.einsum(subscripts, np.abs(x.astype(np.float64)), np.abs(y.astype(np.float64)))
+    rounding = {"f32": 1e-6, "f64": 1e-14, "s32": 0}[dtype]
+    assert (np.abs(compiled(x, y).astype(np.float64) - want) <= rounding * sizes).all()
+
+
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_product_is_made_in_the_order_in_which_it_is_read(side: int) -> None:
     z, w = "f32[13,20,11] parameter(2)", "f32[30,11,13] dot(y, x), lhs_batch_dims={0}, rhs_batch_dims={0}"

@@ -23,7 +23,7 @@ def test_every_rule_has_its_law_and_a_case() -> None:
     assert all(rule.__doc__ for rule in fast.values()) and set(fast) == {name for name, _ in FAST} | OF_PRODUCTS
 
 
-OF_PRODUCTS = {"transpose_of_dot", "dot_of_few", "dot_of_turned_dot", "dot_of_long"}
+OF_PRODUCTS = {"transpose_of_dot", "dot_of_few", "dot_of_scattered", "dot_of_turned_dot", "dot_of_long"}
 """Tested below and in tests/hlo/passes, and compiled in tests/cpu/test_short_axes.py."""
 FAST = [
     ("power_by_squaring", 2.0), ("power_by_squaring", 3.0), ("power_by_squaring", 7.0), ("power_by_squaring", -1.0), ("power_by_squaring", -2.0), ("power_by_squaring", -5.0),

@@ -42,6 +42,7 @@ PIPELINE: tuple[PassLike, ...] = (
     "op-expander",
     *EXACT[1:],
     "conv-canonicalization",
+    Simplify(fast=True),
     "tree-reduction-rewriter",
     "reduce-window-rewriter",
     "scatter-splitter",

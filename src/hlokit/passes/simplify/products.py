@@ -10,7 +10,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.contraction import Dot, free_dimensions
 from hlokit.ops.elementwise import Add, Multiply
-from hlokit.ops.movement import Broadcast
+from hlokit.ops.movement import Broadcast, Transpose
 from hlokit.ops.reduction import Reduce
 from hlokit.ops.structure import Constant, Parameter
 from hlokit.passes.simplify.rules import reshaped, simplifies
@@ -87,6 +87,30 @@ def _sum(computation: Computation, dtype: DType) -> Computation:
     made.set_root(made.add(Add(), [made.add(Parameter(k, scalar)) for k in (0, 1)]))
     module.add_computation(made)
     return made
+
+
+@simplifies(Dot, static=True, fast=True)
+def dot_of_scattered(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """A dot without free dimensions whose sums do not go along memory is reduce(multiply(x, transpose(y))): a routine
+    reads one element at a time, loops read what is near together."""
+    op, (lhs, rhs) = instruction.op, instruction.operands
+    assert isinstance(op, Dot)
+    dtype = instruction.shape.dtype
+    if op.algorithm is not None or not (lhs.shape.dtype is rhs.shape.dtype is dtype) or not _is_summed(dtype):
+        return None
+    places = dict(zip((*op.lhs_batch_dims, *op.lhs_contracting_dims), (*op.rhs_batch_dims, *op.rhs_contracting_dims)))
+    if not len(places) == lhs.shape.rank == rhs.shape.rank or lhs.shape.size < _LEAST:
+        return None
+    order = tuple(places[d] for d in range(lhs.shape.rank))
+    inner = tuple(sorted(op.lhs_contracting_dims))
+    batch = len(op.lhs_batch_dims)
+    along = range(batch, lhs.shape.rank)
+    if op.lhs_batch_dims != tuple(sorted(op.lhs_batch_dims)) or inner == order[batch:] == tuple(along):
+        return None
+    turned = computation.add(Transpose(order), [rhs], shape=lhs.shape)
+    zero = computation.add(Constant(Literal.of(dtype.numpy.type(0), dtype[()])))
+    product = computation.add(Multiply(), [lhs, turned])
+    return computation.add(Reduce(inner), [product, zero], [_sum(computation, dtype)], shape=instruction.shape)
 
 
 @simplifies(Dot, static=True, fast=True)
