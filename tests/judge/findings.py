@@ -237,6 +237,12 @@ FINDINGS = (
         "f { a = f32[] parameter(0) b = c64[] parameter(1) c = f32[] parameter(2) d = c64[] parameter(3) "
         "e = f32[] convert(d) ROOT r = (f32[], c64[]) tuple(e, b) }\n",
     ),
+    Finding(
+        "convolution_beyond_its_input", "a convolution with padding -1_1 reads beyond its input", "CONV-6",
+        "x = bf16[16,3,1] parameter(0)\ny = bf16[1,1,16] parameter(1)\n"
+        "ROOT r = f32[1,1,3] convolution(x, y), window={size=1 pad=-1_1}, dim_labels=f0b_0oi->fb0",
+        [np.ones((16, 3, 1)), np.full((1, 1, 16), 2)],
+    ),
 )  # fmt: skip
 
 
