@@ -151,6 +151,7 @@ def test_a_failure_is_one_cause_for_all_types() -> None:
         return cause_of("x", Judgement("x", Outcome("ok"), verdict, message, f"%a.1 = {dtype}[2]{{0}} bitcast(%b.1)"))
 
     assert cause("failed", "f32", "error: no 3 in %b.1") == cause("failed", "s8", "error: no 12 in %c.4")
+    assert cause("failed", "f32", "error: f32[3]{0}") == cause("failed", "s8", "error: s8[2,1]{1,0}")
     assert cause("failed", "f32", "error: no 3 in %b.1") != cause("failed", "f32", "crash: ended by SIGSEGV")
     assert cause("wrong", "f32", "far") != cause("wrong", "s8", "far")
 

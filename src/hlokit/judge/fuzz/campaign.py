@@ -38,6 +38,10 @@ _BATCH = 16
 """Programs that engines are given at once."""
 _INSTRUCTION = re.compile(r" = \(*(\w+)\[.*? ([a-z][a-z0-9-]*)\(")
 """The first element type and the opcode of an instruction's line."""
+_LIST = re.compile(r"(?:\bpred)?[\[({][N, ]*[\])}]")
+"""A shape or a list of numbers in a message, of which a failure has one cause whatever its length."""
+_SHORT = 100
+"""Characters of a message that tell its cause."""
 
 
 OF_DEVICES = Options(
@@ -287,7 +291,7 @@ def cause_of(engine: str, judgement: Judgement) -> str:
     if instruction is not None:
         element, opcode = instruction.groups()
         if judgement.verdict == "failed":
-            return f"{engine}: failed: {opcode}: {kind_of(judgement.message)}"
+            return f"{engine}: failed: {opcode}: {_LIST.sub('', kind_of(judgement.message))[:_SHORT]}"
         return f"{engine}: {judgement.verdict}: {opcode} to {element}"
     return f"{engine}: {judgement.verdict}: {kind_of(judgement.message)}"
 
