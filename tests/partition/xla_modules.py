@@ -27,12 +27,15 @@ from typing import Any
 import numpy as np
 
 import hlokit as hk
+from hlokit.judge.closeness.equality import differs, info_of, is_floating, leaves
+from hlokit.judge.closeness.spread import near, rules_that_allow
 from hlokit.passes.partitioner import partition
-from tests.partition.campaign import difference
 
 SECONDS = 120
 INTERPRETED, LARGEST = 1 << 20, 1 << 25
 """Elements of the largest array of programs that the interpreter and machine code run."""
+_ROUNDINGS = 8
+"""Roundings of the largest value that results may be apart where their spread is not known."""
 CLASSES = ("equal", "too large", "no reference", "refused", "not read", "differs", "no end", "fault")
 """What may come of a program; too large: to be evaluated, but partitioned; no reference: it cannot be evaluated whole."""
 _SERVICE = "xla/service"
@@ -186,12 +189,14 @@ def answer(program: Program, compiled: bool = False) -> tuple[str, str]:
     parts = found.split(*arguments)
     with np.errstate(all="ignore"):
         try:
-            want = _whole(program, module, found, arguments, run)
+            want, whole = _whole(program, module, found, arguments, run)
+            if run is _compiled:
+                whole = None  # too large for many runs of the reference
         except hk.HlokitError as error:
             return "no reference", _message(error)
-        problem = _difference(found.join(run(found.module, *parts)), want)
+        problem = _difference(found.join(run(found.module, *parts)), want, whole, arguments)
         if not problem and compiled:
-            problem = _difference(found.join(hk.compile(found.module)(*parts)), want)
+            problem = _difference(found.join(hk.compile(found.module)(*parts)), want, whole, arguments)
     if not problem and program.check:
         problem = _checked(program, module, found)
     return ("differs", problem.split("\n")[0]) if problem else ("equal", "")
@@ -207,17 +212,21 @@ def _partitioned(module: hk.HloModule, devices: int) -> Any:
         return partition(module, f"x={devices or 2}")
 
 
-def _whole(program: Program, module: hk.HloModule, found: Any, arguments: list[Any], run: Any) -> Any:
+def _whole(
+    program: Program, module: hk.HloModule, found: Any, arguments: list[Any], run: Any
+) -> tuple[Any, hk.HloModule | None]:
     """The result of the program whole: without its shardings, or of the first device where it has regions that all
-    devices run."""
+    devices run; and the program that one device runs, if one does."""
     targets = {getattr(i.op, "custom_call_target", "") for i in module.instructions()}
     if targets & {"SPMDFullToShardShape", "SPMDShardToFullShape"}:
         if program.text.startswith("HloModule"):
             raise hk.UnsupportedError("regions that devices run by themselves, as HLO")
-        return run(hk.parse(program.text), *_terms(found, arguments))[0]
+        return run(hk.parse(program.text), *_terms(found, arguments))[0], None
     whole = without_shardings(module)
     communicates = any(i.op.form == "communicate" or i.op.asks_device for i in whole.instructions())
-    return run(whole, *[arguments] * module.num_partitions)[0] if communicates else run(whole, *arguments)
+    if communicates:
+        return run(whole, *[arguments] * module.num_partitions)[0], None
+    return run(whole, *arguments), whole
 
 
 def _terms(found: Any, arguments: list[Any]) -> list[list[Any]]:
@@ -241,16 +250,24 @@ def _compiled(module: hk.HloModule, *arguments: Any) -> Any:
     return hk.compile(module)(*arguments)
 
 
-def _difference(got: Any, want: Any) -> str:
-    if isinstance(want, tuple):
-        return next(filter(None, map(_difference, got, want)), "")
-    if want is not None and want.dtype.kind == "V":  # types of ml_dtypes, which are all floats or small integers
-        got, want = (np.asarray(v, np.float32) for v in (got, want))
-    if want is not None and want.dtype.kind in "fc":
-        scale = float(np.max(np.abs(want), initial=1.0, where=np.isfinite(want)))
-        if np.allclose(got, want, rtol=1e-2, atol=1e-2 * scale, equal_nan=True):
-            return ""
-    return difference(got, want, False)
+def _difference(got: Any, want: Any, whole: hk.HloModule | None, arguments: list[Any]) -> str:
+    """Where the results differ by more than rounding may make of them: by the spread of the whole program's results,
+    in any order of terms that its rules leave open; where no one device runs it, by some roundings of its type."""
+    if (found := differs(got, want)) is None:
+        return ""
+    if whole is not None:
+        problem = near(got, want, whole, arguments, 0)
+        return problem if problem and not rules_that_allow(got, want, whole, arguments) else ""
+    for one, other in zip(leaves(got), leaves(want), strict=True):
+        if differs((one,), (other,)) is None:
+            continue
+        if one.shape != other.shape or one.dtype != other.dtype or not is_floating(other.dtype):
+            return found
+        a, b = one.astype(np.float64), other.astype(np.float64)
+        room = _ROUNDINGS * float(info_of(other.dtype).eps) * float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
+        if not np.allclose(a, b, rtol=0, atol=room, equal_nan=True):
+            return found
+    return ""
 
 
 def _checked(program: Program, module: hk.HloModule, found: Any) -> str:
