@@ -1,6 +1,6 @@
 """What there is of tests for one op, in seconds: python -m tests.op gather [--count 30] [PYTEST ARGUMENTS]; make test-op OP=gather
 
-Tests that name one of its rules or itself, the bundled golden cases that hold it (reference and machine code), and
+Tests that name one of its rules or itself, those of every op, the bundled golden cases that hold it (reference and machine code), and
 random modules of it, each run by the reference, after the passes and as machine code. Exit status 1 if something failed.
 """
 
@@ -24,11 +24,17 @@ from tests.golden.check import FAILED, ROUTES
 from tests.golden.run import run_lines
 from tests.golden.sample import SAMPLE
 
-_FOLDERS = ("tests/rules", "tests/cpu", "tests/forms", "tests/stablehlo", "tests/text", "tests/passes", "tests/hlo")
+_FOLDERS = (
+    *("tests/rules", "tests/cpu", "tests/forms", "tests/stablehlo", "tests/text", "tests/passes", "tests/hlo"),
+    *("tests/test_docstrings.py", "tests/test_registry.py"),
+)
+
+_OF_ALL = ("test_every_op", "test_every_rule", "test_every_form", "test_every_public_name")
+"""How tests begin that are about every op."""
 
 
 class Selection:
-    """A pytest plugin: keeps the tests that name the op's rules, or the op in their ids."""
+    """A pytest plugin: keeps the tests that name the op's rules, or the op in their ids, and those of every op."""
 
     def __init__(self, opcode: str) -> None:
         rules = hk.OPS[opcode].rules
@@ -38,7 +44,8 @@ class Selection:
     def names(self, item: pytest.Item) -> bool:
         labels = [label for mark in item.iter_markers("rule") for label in mark.args]
         of_op = (label == rule or label.startswith(f"{rule}-") for label in labels for rule in self.rules)
-        return any(of_op) or self.words.search(item.nodeid.rpartition("::")[2]) is not None
+        name = item.nodeid.rpartition("::")[2]
+        return any(of_op) or name.startswith(_OF_ALL) or self.words.search(name) is not None
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         kept = [item for item in items if self.names(item)]

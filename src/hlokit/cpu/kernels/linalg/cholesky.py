@@ -61,6 +61,9 @@ class CholeskyPlan:
     s: CholeskyBatch
     p: PanelShape
 
+    def __post_init__(self) -> None:
+        assert self.p.width == self.p.height  # a stripe is the next step's panel
+
     def write(self, module: Module) -> Routine:
         s = self.s
         parts = Parts(_pack(self, module), _first(self, module), _step(self, module), _unpack(self, module))
