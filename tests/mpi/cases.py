@@ -20,6 +20,7 @@ import numpy as np
 
 import hlokit as hk
 from hlokit.builder.core import emit
+from hlokit.devices.processes import collective
 from hlokit.ops.collectives import AllReduceDone, AllReduceStart
 from tests.devices.programs import F, add, is_replica, program
 
@@ -213,6 +214,20 @@ def large(world: Any) -> None:
     compare(world, lambda b, x: hk.all_reduce(x, add), arrays)
     compare(world, lambda b, x: hk.all_gather(x, 0, world.size), arrays)
     compare(world, lambda b, x: hk.collective_permute(x, [(0, 1)]), arrays)
+
+
+def in_pieces(world: Any) -> None:
+    """All-reduces of more bytes than are folded at a time; a NaN may be in a late piece."""
+    kept, collective._PIECE = collective._PIECE, 1 << 8
+    try:
+        for dtype in (np.int32, BF16, np.float64):
+            arrays = [np.random.default_rng(d).integers(-99, 99, 1001).astype(dtype) for d in range(world.size)]
+            for fold in (add, FOLDS["subtract"], hk.max):
+                compare(world, lambda b, x, f=fold: hk.all_reduce(x, f), arrays)
+        arrays[-1][900] = np.nan
+        compare(world, lambda b, x: hk.all_reduce(x, add), arrays)
+    finally:
+        collective._PIECE = kept
 
 
 def ragged(world: Any) -> None:
@@ -469,7 +484,7 @@ CASES: dict[str, Callable[[Any], None]] = {
     case.__name__: case
     for case in (
         all_reduce, all_reduce_of_flags, extremes_without_nan, groups, exchanges, several_operands, no_elements,
-        large, ragged, partitions, control_flow, dynamic_sizes, channels, untaken_values, queues, host_transfers,
+        large, in_pieces, ragged, partitions, control_flow, dynamic_sizes, channels, untaken_values, queues, host_transfers,
         deadlock, refused, groups_that_disagree, failing_device, own_error, unasked, bad_arguments, other_program, closed,
     )
 }  # fmt: skip
@@ -564,7 +579,7 @@ SEVERAL: dict[str, Callable[[Any], None]] = {
     case.__name__: case
     for case in (
         all_reduce, all_reduce_of_flags, extremes_without_nan, groups, exchanges, several_operands, no_elements,
-        large, ragged, partitions, control_flow, channels_of_several, queues_of_several, deadlock_of_several,
+        large, in_pieces, ragged, partitions, control_flow, channels_of_several, queues_of_several, deadlock_of_several,
         failing_device_of_several, unasked, bad_arguments_of_several,
     )
 }  # fmt: skip

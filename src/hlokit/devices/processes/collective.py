@@ -138,18 +138,31 @@ class Collective:
     def _reduced(self, engine: Engine, given: Mapping[int, Sequence[Array]], function: Function) -> list[Array] | None:
         """None if a member has a NaN: which of two a sum takes over is a matter of their place in the array, so every
         rank then folds whole arrays."""
-        flats = [np.concatenate([array.reshape(-1) for array in given[i]]) for i in self.local]
-        any_nan = any(map(_has_nan, flats))
+        any_nan = any(_has_nan(array) for i in self.local for array in given[i])
         exact = exact_reduction(function, self._operands[0].dtype)
-        whole = None if exact is None else _exactly(engine, self.group, folded(flats, function), any_nan, *exact)
-        if whole is None:
-            whole = self._folded_in_shares(engine, flats, any_nan, function)
-        if whole is _NAN:
-            return None
-        arrays = given[self.local[0]]
-        ends = np.cumsum([array.size for array in arrays])
-        pieces = np.split(whole, ends[:-1])
-        return [piece.reshape(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
+        results: list[Array] = []
+        for some in self._some_at_a_time(function):
+            flats = [_flat(given[i][some]) for i in self.local]
+            whole = None if exact is None else _exactly(engine, self.group, folded(flats, function), any_nan, *exact)
+            if whole is None:
+                whole = self._folded_in_pieces(engine, flats, any_nan, function)
+            if whole is _NAN:
+                return None
+            arrays = given[self.local[0]][some]
+            pieces = np.split(whole, np.cumsum([array.size for array in arrays])[:-1])
+            results += [piece.reshape(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
+        return results
+
+    def _some_at_a_time(self, function: Function) -> Iterator[slice]:
+        """Operands that are folded together: so many that they fill a piece, or all of them."""
+        start, size = 0, 0
+        for end, shape in enumerate(self._operands, 1):
+            size += shape.nbytes
+            if size >= _PIECE and _folds_anywhere(function):
+                yield slice(start, end)
+                start, size = end, 0
+        if start < len(self._operands):
+            yield slice(start, len(self._operands))
 
     def _folded_whole(self, engine: Engine, given: Mapping[int, Sequence[Array]], function: Function) -> list[Array]:
         kinds = [(array.dtype, array.shape) for array in given[self.local[0]]]
@@ -161,6 +174,20 @@ class Collective:
         rows = self._in_order([[part[k : k + size] for k in range(0, part.size, size)] for part in parts])
         columns = zip(*(unpacked(row, kinds) for row in rows), strict=True)
         return [folded(column, function) for column in columns]
+
+    def _folded_in_pieces(self, engine: Engine, flats: Sequence[Array], any_nan: bool, function: Function) -> Array:
+        """Pieces of many elements, one after the other: what is under way takes little memory."""
+        size, count = flats[0].size, _PIECE // flats[0].itemsize
+        if size <= count or not _folds_anywhere(function):
+            return self._folded_in_shares(engine, flats, any_nan, function)
+        whole = np.empty(size, flats[0].dtype)
+        for start in range(0, size, count):
+            piece = [flat[start : start + count] for flat in flats]
+            found = self._folded_in_shares(engine, piece, any_nan, function)
+            if found is _NAN:
+                return _NAN
+            whole[start : start + count] = found
+        return whole
 
     def _folded_in_shares(self, engine: Engine, flats: Sequence[Array], any_nan: bool, function: Function) -> Array:
         """Each rank folds a share of the elements, behind which an element says whether its giver has a NaN."""
@@ -257,6 +284,8 @@ def exact_reduction(function: Function, dtype: DType) -> tuple[str, np.dtype[Any
     return None if name is None else (name, np.dtype(f"{kind}{bits // 8}"))
 
 
+_PIECE = 1 << 22
+"""Bytes of a device's operands."""
 _NAN = np.zeros(0)
 """In place of a result: a member has a NaN."""
 
@@ -279,6 +308,15 @@ def _ordered(bits: Array) -> Array:
     """The bits of floats as integers in the same order; the bits again if done twice."""
     width = 8 * bits.dtype.itemsize
     return bits ^ ((bits >> (width - 1)) & np.array(2 ** (width - 1) - 1, bits.dtype))
+
+
+def _folds_anywhere(function: Function) -> bool:
+    """Whether NumPy's bits do not depend on where in an array an element is: of one op, not of several."""
+    return function.is_associative or function.fold_ufunc() is not None
+
+
+def _flat(arrays: Sequence[Array]) -> Array:
+    return arrays[0].reshape(-1) if len(arrays) == 1 else np.concatenate([array.reshape(-1) for array in arrays])
 
 
 def _has_nan(array: Array) -> bool:

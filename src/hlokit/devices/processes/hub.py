@@ -149,8 +149,9 @@ class Hub:
         self._send(rank, encoded(message))
 
     def _tell_all(self, message: Message) -> None:
+        """Rank 0 hears it last: it may end then, and the hub with it."""
         data = encoded(message)
-        for rank in self._lines:
+        for rank in sorted(self._lines, reverse=True):
             self._send(rank, data)
 
     def _send(self, rank: int, data: bytes) -> None:
@@ -251,6 +252,6 @@ class Hub:
         self._run = None
         self._generation += run.failure is not None
         nothing = encoded({"is": "over", "left": [], "failure": run.failure})
-        for rank in range(self.size):
+        for rank in reversed(range(self.size)):
             over = {"is": "over", "left": left[rank], "failure": run.failure}
             self._send(rank, encoded(over) if left[rank] else nothing)
