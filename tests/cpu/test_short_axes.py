@@ -155,6 +155,10 @@ ENTRY e {
         (((3, 2), (90, 3)), "lhs_contracting_dims={0}, rhs_contracting_dims={1}", "jk,ij->ki"),
         (((2, 100, 3), (3, 2)), "lhs_contracting_dims={2,0}, rhs_contracting_dims={0,1}", "kij,jk->i"),
         (((65, 2, 2), (65, 2, 2)), "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}", "bij,bjk->bik"),
+        (((70, 5), (70, 6)), "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={}, rhs_contracting_dims={}", "bi,bj->bij"),
+        (((5, 70), (70, 6)), "lhs_batch_dims={1}, rhs_batch_dims={0}, lhs_contracting_dims={}, rhs_contracting_dims={}", "ib,bj->bij"),
+        (((70, 1), (1, 66)), "lhs_contracting_dims={1}, rhs_contracting_dims={0}", "ik,kj->ij"),
+        (((70,), (3, 66)), "lhs_contracting_dims={}, rhs_contracting_dims={}", "i,jk->ijk"),
     ],
 )  # fmt: skip
 def test_sums_of_few_products(dtype: str, shapes: tuple[tuple[int, ...], ...], numbers: str, subscripts: str) -> None:
@@ -195,6 +199,21 @@ def test_sums_of_scattered_products(
     sizes = np.einsum(subscripts, np.abs(x.astype(np.float64)), np.abs(y.astype(np.float64)))
     rounding = {"f32": 1e-6, "f64": 1e-14, "s32": 0}[dtype]
     assert (np.abs(compiled(x, y).astype(np.float64) - want) <= rounding * sizes).all()
+
+
+def test_outer_products_keep_what_is_special() -> None:
+    special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -2.0, 1e30, -1e30], np.float32)
+    module = hk.parse("""HloModule m
+ENTRY e {
+  x = f32[9] parameter(0)
+  y = f32[9] parameter(1)
+  ROOT r = f32[9,9] dot(x, y), lhs_contracting_dims={}, rhs_contracting_dims={}
+}""")
+    compiled, want = hk.compile(module, threads=1), hk.evaluate(module, special, special)
+    got = compiled(special, special)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got[~np.isnan(want)]), np.signbit(want[~np.isnan(want)]))
+    assert len(kernels(compiled)) == len(compiled.program.block.steps) == 1
 
 
 @pytest.mark.parametrize("side", [0, 1])

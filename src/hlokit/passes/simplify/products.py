@@ -45,7 +45,7 @@ def dot_of_few(instruction: Instruction, computation: Computation) -> Instructio
     inner = prod(lhs.shape.dimensions[d] for d in op.lhs_contracting_dims)
     batch = prod(lhs.shape.dimensions[d] for d in op.lhs_batch_dims)
     less, more = sorted((prod(lhs.shape.dimensions[d] for d in left), prod(rhs.shape.dimensions[d] for d in right)))
-    if instruction.shape.size < _LEAST or not 1 < inner <= _INNER or not _is_small(batch, less, more, inner):
+    if instruction.shape.size < _LEAST or not 0 < inner <= _INNER or not _is_small(batch, less, more, inner):
         return None
     rank, batches = instruction.shape.rank, range(len(op.lhs_batch_dims))
     sizes = (*instruction.shape.dimensions, *(lhs.shape.dimensions[d] for d in op.lhs_contracting_dims))
@@ -65,7 +65,9 @@ def dot_of_few(instruction: Instruction, computation: Computation) -> Instructio
 
 
 def _is_small(batch: int, less: int, more: int, inner: int) -> bool:
-    """Matrices by vectors, little for each batch index; matrices by 3 by 3 ones, or batches of 2 by 2 ones."""
+    """Outer products; matrices by vectors, little for each batch index; matrices by 3 by 3, batches of 2 by 2 ones."""
+    if inner == 1:
+        return True
     if less == 1:
         return inner * more <= _WORK if batch > 1 else True
     return max(less, inner) <= (2 if batch > 1 else 3)
