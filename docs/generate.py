@@ -39,13 +39,15 @@ from hlokit.passes.partitioner import Partitioned
 from hlokit.proto.snapshot import Snapshot
 from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.executable import Executable
-from hlokit.runtime.profile import Profile
+from hlokit.runtime.inspection import LiveRange, MemoryAnalysis
+from hlokit.runtime.profile import Profile, StepProfile
 from hlokit.stablehlo.mapping import CHLO, OTHERS, STABLEHLO
 from hlokit.stablehlo.printer.mapping import RULES as WRITERS
 from hlokit.tools.inputs import arguments_for
 from hlokit.tools.ops import made_by, reference, summary
 from hlokit.types import attributes as kinds
 from hlokit.types.dtype import DTYPES, DType
+from hlokit.view.page import View
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "hlokit"
@@ -97,7 +99,8 @@ def table() -> str:
 
 def reference_pages() -> dict[str, str]:
     """The pages below docs/reference by name: an index of the ops, a page for each, the rule book's chapters."""
-    index = ["# Ops", "", "`hlokit ops NAME` prints the same.", ""]
+    how = "How each is compiled: [Supported ops](../ops.md). `hlokit ops NAME` prints an op's page."
+    index = ["# All ops", "", how, ""]
     index += [f"- [{opcode}](ops/{opcode}.md): {summary(OPS[opcode])}" for opcode in sorted(OPS)]
     pages = {"ops.md": "\n".join(index) + _toctree("ops"), "rules.md": _how_to_read() + _toctree("rules")}
     pages["modules.md"] = modules_page()
@@ -168,7 +171,8 @@ def _hottest(text: str) -> str:
 
 def _op_page(opcode: str) -> str:
     """What `hlokit ops` prints, with the op's diagrams before its operands."""
-    text = _linked(reference(OPS[opcode]), "../rules/")
+    text = re.sub(r"(?m)^(- `[A-Z0-9-]+` )(.*)$", lambda rule: rule[1] + _literal(rule[2]), reference(OPS[opcode]))
+    text = _linked(text, "../rules/")
     figures = [diagram.figure(program) for program in _programs().get(opcode, ())]
     text = text.replace("\n- operands: ", "\n" + "\n".join([*figures, "- operands: "]), 1)
     text = text.replace("\n- lowering form: ", f"\n- compiled as: {compiled(OPS[opcode])}\n- lowering form: ", 1)
@@ -215,6 +219,10 @@ RESULTS: dict[type, str] = {
     Executable: "compile",
     DeviceExecutable: "compile",
     Profile: "Executable.profile",
+    StepProfile: "Executable.profile",
+    MemoryAnalysis: "Executable.memory_analysis",
+    LiveRange: "Executable.memory_analysis",
+    View: "Executable.view",
     Debugger: "debug",
     Lineage: "optimize",
     Partitioned: "partition",
@@ -225,7 +233,7 @@ RESULTS: dict[type, str] = {
     Reduction: "reduce_module",
     Snapshot: "load_snapshot",
 }
-"""Classes that are not names of `hlokit`, with the call that gives an object of them."""
+"""Classes that are not names of `hlokit`, with the call that returns an object of them."""
 
 INSIDE = {
     "Computation.__call__", "HloModule.__call__",
@@ -350,7 +358,7 @@ def _api_page(page: str) -> str:
         lines += [f"({_anchor(name)})=", f"## {name}", ""]
         if page == "results":
             value, call = next((kind, call) for kind, call in RESULTS.items() if kind.__name__ == name)
-            lines += [f"*class* `{value.__module__}.{name}`, of `{call if '.' in call else f'hk.{call}'}`", ""]
+            lines += [f"*class* `{value.__module__}.{name}`, returned by `{call if '.' in call else f'hk.{call}'}`", ""]
             lines += [*_docstring(value), *_attributes(value), *_members(name, value)]
         elif inspect.isclass(value) and value.__name__ != name:
             lines += [f"Another name of [{value.__name__}](#{_anchor(value.__name__)}).", ""]
@@ -529,12 +537,26 @@ shape" ignores layouts. All attributes are integers known at compile time."""
 
 def _anchored(name: str) -> str:
     """A chapter in which each rule is an anchor, and the rules that it names are links."""
-    lines: list[str] = []
-    for line in rules.chapter(name).splitlines():
-        head = re.match(r"- `([A-Z0-9-]+)` ", line)
-        start = f'- <a id="{head[1].lower()}"></a>`{head[1]}` ' if head else ""
-        lines.append(start + _linked(line[head.end() :] if head else line, ""))
+    title, *rest = rules.chapter(name).splitlines()
+    lines, fenced = [title, "", _LEGEND], False
+    for line in rest:
+        fence = line.startswith("```")
+        fenced ^= fence
+        head = re.match(r"- `([A-Z0-9-]+)` |[-*] |", line)
+        assert head is not None
+        start = f'- <a id="{head[1].lower()}"></a>`{head[1]}` ' if head[1] else head[0]
+        lines.append(line if fenced or fence else start + _linked(_literal(line[head.end() :]), ""))
     return "\n".join(lines) + "\n"
+
+
+_KINDS = ", ".join(f"[{kind}] {what}" for kind, what in rules.KINDS.items())
+_LEGEND = f"After a rule's label stands its kind, {_KINDS}; after its text its [sources](../rules.md)."
+
+
+def _literal(text: str) -> str:
+    """The text as Markdown in which all signs but backticks stand for themselves."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if k % 2 else re.sub(r"[*_~<\[\]\\]", r"\\\g<0>", part) for k, part in enumerate(parts))
 
 
 def _linked(text: str, folder: str) -> str:

@@ -13,10 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from markdown_it import MarkdownIt
 
 import hlokit as hk
 from docs import generate, picture
+from hlokit import rules
 from hlokit.cpu.target import parse
+from hlokit.hlo.op import OPS
+from hlokit.tools.ops import rules_of
 
 ROOT = Path(__file__).parents[1]
 WRITTEN = [path for path in sorted((ROOT / "docs").rglob("*.md")) if "reference" not in path.parts]
@@ -126,9 +130,18 @@ def test_versions_of_the_package_are_one() -> None:
 def test_first_screen_of_the_readme() -> None:
     """Installing, at most ten lines of Python, a picture: within what a screen shows."""
     screen = "\n".join(README.splitlines()[:30])
-    install, code, picture = (screen.find(text) for text in ("pip install hlokit", "```python", "![The program"))
+    install, code, picture = (screen.find(text) for text in ("pip install ./hlokit", "```python", "![The program"))
     assert 0 < install < code < picture
     assert len([line for line in BLOCK.findall(README)[0].splitlines() if line]) <= 10
+
+
+def test_pages_say_the_same_of_installing_and_of_systems() -> None:
+    """The command that works before the package is on PyPI, and the table of systems."""
+    command = "git clone https://github.com/hlokit/hlokit && pip install ./hlokit"
+    index, install = ((ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("index", "install"))
+    assert [page.find(f"```sh\n{command}") > 0 for page in (README, index, install)] == [True] * 3
+    table = README.partition("## Where it runs\n\n")[2].partition("\n\n")[0]
+    assert table.count("\n| ") > 4 and table in install
 
 
 def test_picture_shows_what_is_printed() -> None:
@@ -163,3 +176,21 @@ def test_readme_passes_type_checkers(tmp_path: Path) -> None:
     assert kinds == ["Executable", "DeviceExecutable", "Executable"]
     assert len(said.pop(("wrong", "error"))) >= 2
     assert {key: messages for key, messages in said.items() if key[1] == "error"} == {}
+
+
+def test_pages_show_the_rules_letter_by_letter() -> None:
+    """Chapters and pages of ops show the text of each rule as it is: no sign of it is taken as Markdown."""
+    pages = generate.reference_pages()
+    read = MarkdownIt("commonmark").enable("table").render
+    for name in rules.CHAPTERS:
+        shown = plain(read(pages[f"rules/{name}.md"]))
+        for rule in (rule for rule in rules.rules().values() if rule.chapter == name):
+            assert plain(html.escape(f"{rule.label} [{rule.kind}] {rule.text}".replace("`", ""))) in shown, rule.label
+    for opcode in sorted(OPS):
+        shown = plain(read(pages[f"ops/{opcode}.md"]))
+        for rule in rules_of(OPS[opcode]):
+            assert plain(html.escape(f"{rule.label} {rule.text}".replace("`", ""))) in shown, (opcode, rule.label)
+
+
+def plain(page: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", page)).split())

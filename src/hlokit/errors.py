@@ -355,7 +355,7 @@ class HandlerError(EvaluationError):
 
 
 class OutOfMemoryError(EvaluationError, MemoryError):
-    """A program, or to make code of it, takes more memory than there is or than the process may have.
+    """Running or compiling a program needs more memory than is available or allowed.
 
     To fix it: `exe.memory_analysis()` of a smaller program of the same form shows which instructions hold the memory;
     `donate=` lets results overwrite arguments; `memory_limit=` sets another limit.

@@ -1,6 +1,7 @@
 """`hk.compare_engines` and `hlokit compare`: verdicts on right and wrong engines."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -77,6 +78,8 @@ def test_rounding_is_allowed_and_more_is_not(tmp_path: Path) -> None:
         with CommandEngine(tool(tmp_path, "exponential", f"true(self, *a, **k) * np.float32({factor})")) as engine:
             (found,) = hk.compare_engines(hk.parse(TEXT), X, engines=[engine]).judgements
             assert found.verdict == verdict
+            greatest = re.search(r"the greatest relative difference is (\S+), of result 0 at \[", found.message)
+            assert (greatest is not None and 1e-7 < float(greatest[1]) < 4e-7) == (verdict == "allowed")
 
 
 def faulty(folder: Path, engine: str, file: str, old: str, new: str) -> WorkerEngine:

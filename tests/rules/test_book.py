@@ -111,6 +111,8 @@ def test_the_command_explains_labels_families_and_ops(capsys: pytest.CaptureFixt
 def test_an_op_has_the_rules_of_its_card_its_base_classes_and_its_text() -> None:
     assert [rule.label for rule in rules_of(OPS["topk"])] == ["BEY-36", "BEY-37", "BEY-38", "HOP-21"]
     assert all(rules_of(op) for op in OPS.values())
+    maximum = {rule.label for rule in rules_of(OPS["maximum"])}
+    assert {"BIN-1", "BIN-7", "MAX-1"} <= maximum and not maximum & {"BIN-5", "BIN-6", "BIN-8"}  # of And, Add, Or
 
 
 def test_a_traceback_ends_in_the_rule() -> None:

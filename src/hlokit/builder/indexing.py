@@ -199,9 +199,9 @@ def gather(
     dimension_numbers : GatherDimensionNumbers, mapping or object with its fields
         How vectors address the operand and slices lie in the result. `start_index_map`: the dimension of the operand
         that each entry of a vector is an index of; the others start at 0. `offset_dims`: the dimensions of the result
-        that run within a slice; the others count the vectors. `collapsed_slice_dims`: dimensions of the operand, of
-        slice size 1, that the result does not have. `operand_batching_dims`, `start_indices_batching_dims`: pairs of
-        dimensions that have one index (BEY-31).
+        that run within a slice (without collapsed and batching ones); the remaining ones enumerate the vectors.
+        `collapsed_slice_dims`: dimensions of the operand, of slice size 1, that the result does not have.
+        `operand_batching_dims`, `start_indices_batching_dims`: pairs of dimensions that have one index (BEY-31).
     slice_sizes : sequence of int
         The sizes of a slice, one for each dimension of the operand, none larger than it.
 

@@ -175,7 +175,8 @@ def reduce_window_with_general_padding(
     window_dilations : sequence of int
         The distance between elements of the window, for each dimension. Empty: 1.
     padding : sequence of (int, int)
-        (low, high) for each dimension: init values before and after it; negative ones remove elements. Empty: none.
+        (low, high) for each dimension: positions before and after it, which are skipped (RWIN-6); negative ones remove
+        elements. Empty: none.
 
     Returns
     -------

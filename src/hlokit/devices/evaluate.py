@@ -72,8 +72,8 @@ def evaluate(
     to_host : dict, optional
         What host transfers append their values to, by channel.
     world : World, optional
-        Of `process_world`: this process has one of the devices, and arguments and result are its own; or equally many
-        as each other, and these are lists.
+        Of `process_world`: this process runs one device and passes that device's arguments; or, if each process runs
+        several, lists with one item per device.
 
     Returns
     -------

@@ -129,7 +129,10 @@ class Map(Op, name="map"):
 
 
 class While(Op, name="while"):
-    """state = init; while condition(state): state = body(state)."""
+    """state = init; while condition(state): state = body(state).
+
+    `hk.while_loop` makes one from functions of several values, which it packs into a tuple.
+    """
 
     rounding = None
     arity = 1

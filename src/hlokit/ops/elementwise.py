@@ -65,7 +65,7 @@ class Binary(Op):
 
     arity = 2
     form = "map"
-    rules = "BIN"
+    rules = "BIN-1 BIN-2 BIN-3 BIN-9"
     elementwise = True
     kinds: ClassVar[frozenset[str]]
     kinds_rule: ClassVar[str] = "BIN-4"
@@ -264,7 +264,7 @@ class CountLeadingZeros(Unary, name="count-leading-zeros"):
 
 
 class Copy(Op, name="copy"):
-    """The operand, which may be a tuple; the result may have another layout (BEY-19)."""
+    """The operand, array or tuple, unchanged; its layout may differ (BEY-19)."""
 
     rounding = None
     arity = 1
@@ -292,6 +292,7 @@ class Copy(Op, name="copy"):
 class Add(Binary, name="add"):
     """x + y; logical or of pred."""
 
+    rules = "BIN-4 BIN-6 BIN-7"
     kinds, commutative, function = ANY, True, np.add
     rule = rule_of("add", pred="or", complex=complex_rules.add)
 
@@ -305,6 +306,7 @@ class Add(Binary, name="add"):
 class Subtract(Binary, name="subtract"):
     """x - y."""
 
+    rules = "BIN-4 BIN-6"
     kinds, function = ARITHMETIC, np.subtract
     rule = rule_of("sub", complex=complex_rules.subtract)
 
@@ -312,6 +314,7 @@ class Subtract(Binary, name="subtract"):
 class Multiply(Binary, name="multiply"):
     """x * y; logical and of pred."""
 
+    rules = "BIN-4 BIN-6 BIN-7"
     rounding = COMPOSED
     kinds, commutative, function = ANY, True, np.multiply
     rule = rule_of("mul", pred="and", complex=complex_rules.multiply)
@@ -328,7 +331,7 @@ class Divide(Binary, name="divide"):
     """x / y; integers round towards zero, and division by zero gives all ones."""
 
     rounding = COMPOSED
-    rules, kinds, function = "DIV", ARITHMETIC, functions.divide
+    rules, kinds, function = "BIN-4 DIV", ARITHMETIC, functions.divide
     rule = rule_of(scalar_rules.divide, complex=complex_rules.divide)
     exact_complex = False
 
@@ -337,7 +340,7 @@ class Remainder(Binary, name="remainder"):
     """The remainder of a division rounded towards zero, with x's sign; exact for floats."""
 
     rounding = COMPOSED
-    rules, kinds, function = "REM", INTEGRAL | FLOATING, functions.remainder
+    rules, kinds, function = "BIN-4 REM", INTEGRAL | FLOATING, functions.remainder
     rule = scalar_rules.remainder
 
     def infer(self, lhs: Shape, rhs: Shape) -> Shape:
@@ -350,7 +353,7 @@ class Maximum(Binary, name="maximum"):
     """The greater of x and y; NaN if either is NaN, +0 above -0."""
 
     rounding = None
-    rules, kinds, kinds_rule = "MAX", ANY - COMPLEX, "MAX-4"
+    rules, kinds, kinds_rule = "BIN-4 BIN-7 MAX", ANY - COMPLEX, "MAX-4"
     commutative, function = True, functions.maximum
     rule = scalar_rules.MAXIMUM
 
@@ -365,7 +368,7 @@ class Minimum(Binary, name="minimum"):
     """The lesser of x and y; NaN if either is NaN, -0 below +0."""
 
     rounding = None
-    rules, kinds, kinds_rule = "MAX", ANY - COMPLEX, "MAX-4"
+    rules, kinds, kinds_rule = "BIN-4 BIN-7 MAX", ANY - COMPLEX, "MAX-4"
     commutative, function = True, functions.minimum
     rule = scalar_rules.MINIMUM
 
@@ -405,6 +408,7 @@ class Atan2(Binary, name="atan2"):
 class And(Binary, name="and"):
     """Logical and of pred, bitwise and of integers."""
 
+    rules = "BIN-5 BIN-8"
     kinds, kinds_rule = PRED | INTEGRAL, "BIN-5"
     commutative, function = True, np.bitwise_and
     rule = rule_of("and")
@@ -419,6 +423,7 @@ class And(Binary, name="and"):
 class Or(Binary, name="or"):
     """Logical or of pred, bitwise or of integers."""
 
+    rules = "BIN-5 BIN-8"
     kinds, kinds_rule = PRED | INTEGRAL, "BIN-5"
     commutative, function = True, np.bitwise_or
     rule = rule_of("or")

@@ -1,7 +1,7 @@
 """The rule book: the rules of the language, numbered, in one Markdown file for each chapter.
 
-A rule is one line of its chapter, "- `LABEL` [kind] text [source] ...". Labels are never renumbered or reused. The
-chapters are the one source of what errors, `hlokit explain`, the op reference and the documentation say of a rule.
+A rule is one line of its chapter, "- `LABEL` [kind] text [source] ...". Labels are never renumbered or reused. Error
+messages, `hlokit explain`, the op pages and this site all take a rule's text from these chapters.
 """
 
 from __future__ import annotations

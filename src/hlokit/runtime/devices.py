@@ -81,7 +81,8 @@ class DeviceExecutable:
         from_host, to_host : list of dict, optional
             For each device the values that host transfers receive, and what they append to, by channel.
         world : World, optional
-            Of `process_world`: this process has one of the devices, or equally many as each.
+            Of `process_world`: this process runs one device and passes that device's arguments; or, if each process
+            runs several, lists with one item per device.
 
         Returns
         -------

@@ -197,7 +197,8 @@ class Executable:
         Parameters
         ----------
         stage : str, optional
-            "hlo" after the passes, "loops" of its kernels, "llvm", or "asm".
+            One of: "hlo", the program after the passes; "loops", the kernels as loops over elements; "llvm", the LLVM
+            IR that the kernels are written as; "llvm-opt", the same after LLVM's passes; "asm", the assembly.
 
         Returns
         -------

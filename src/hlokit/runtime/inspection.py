@@ -53,12 +53,22 @@ def cost_analysis(module: HloModule) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class LiveRange:
-    """A place in memory. `buffers`: the values that lie in it one after the other.
+    """A place in memory.
 
-    kind         argument, result, constant or arena
-    offset       bytes from the arena's start; for the others their number
-    first, last  the steps between which it is in use, by the names of their instructions
-    begin, end   the same as numbers in the program's order
+    Attributes
+    ----------
+    buffers : tuple of str
+        The values that lie in it one after the other.
+    kind : str
+        "argument", "result", "constant" or "arena".
+    offset : int
+        Bytes from the arena's start; for arguments, results and constants their number.
+    nbytes : int
+        Its size.
+    first, last : str
+        The steps between which it is in use, by the names of their instructions.
+    begin, end : int
+        The same as numbers in the program's order.
     """
 
     buffers: tuple[str, ...]
@@ -73,11 +83,28 @@ class LiveRange:
 
 @dataclass(frozen=True)
 class MemoryAnalysis:
-    """Bytes. The first fields are those of JAX's CompiledMemoryStats.
+    """The memory that a call needs, under the names of JAX's CompiledMemoryStats.
 
-    peak_memory_in_bytes  the most that arguments, results, constants and temporaries take together
-    peak_holder           the value that takes most of it then, and `peak_held` how much
-    live_ranges           every place in memory, in the order in which it comes to use
+    Attributes
+    ----------
+    generated_code_size_in_bytes : int
+        The machine code.
+    argument_size_in_bytes, output_size_in_bytes : int
+        All arguments, all results.
+    alias_size_in_bytes : int
+        The results that overwrite arguments.
+    temp_size_in_bytes : int
+        The values between, in one arena.
+    constant_size_in_bytes : int
+        The constants.
+    peak_memory_in_bytes : int
+        The most that arguments, results, constants and temporaries take together.
+    peak_holder : str
+        The value that takes most of it then.
+    peak_held : int
+        The bytes of that value.
+    live_ranges : list of LiveRange
+        Every place in memory, in the order in which it comes to use.
     """
 
     generated_code_size_in_bytes: int

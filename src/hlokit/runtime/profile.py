@@ -33,13 +33,27 @@ _EVENTS = 20_000
 
 @dataclass(frozen=True)
 class StepProfile:
-    """One step.
+    """One step of a profile.
 
-    instructions   the names of all that it computes; `kind`: kernel, routine, copy, reference or loop (a small one)
-    around         the names of the loops and conditionals round it, outermost first; of what several calls share the
-                   first call
-    seconds        that a call of the program spends in it, the median over the calls; `runs`: how often it ran
-    bytes          that one run has to read and write; flops, transcendentals: that its instructions ask for
+    Attributes
+    ----------
+    name : str
+        Its name.
+    kind : str
+        "kernel", "routine", "copy", "reference" or "loop" (a small one).
+    instructions : tuple of str
+        The names of all instructions that it computes.
+    around : tuple of str
+        The names of the loops and conditionals around it, outermost first; of several calls that share the step
+        those of the first.
+    seconds : float
+        The time that a call of the program spends in it, the median over the calls.
+    runs : int
+        How often a call runs it.
+    bytes : int
+        The bytes that one run has to read and write.
+    flops, transcendentals : float
+        The operations that its instructions ask for.
     """
 
     name: str

@@ -127,7 +127,8 @@ class GatherDimensionNumbers(DimensionNumbers):
     Parameters
     ----------
     offset_dims : sequence of int, optional
-        The dimensions of the result that run within a slice; the others count the index vectors.
+        The dimensions of the result that run within a slice (without collapsed and batching ones); the remaining
+        dimensions of the result enumerate the index vectors.
     collapsed_slice_dims : sequence of int, optional
         The dimensions of the operand, of slice size 1, that the result does not have.
     start_index_map : sequence of int, optional

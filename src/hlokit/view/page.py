@@ -19,8 +19,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class View:
-    """A page that shows a program. `html`: the file's text.
+    """A page that shows a program; a notebook shows it.
 
+    Attributes
+    ----------
+    title : str
+        The page's title.
+    html : str
+        The file's text.
+
+    Examples
+    --------
     >>> b = hk.Builder()
     >>> view = b.build(hk.neg(b.parameter(0, hk.f32[2]))).view()
     >>> view.html.startswith("<!doctype html>")

@@ -126,7 +126,7 @@ def _head(tables: Mapping[str, list[Row]]) -> list[str]:
         "JAX's test files, unmodified, of the tag of the installed jax, on hlokit. Each test runs with one",
         "generated case, without the slow ones (`JAX_NUM_GENERATED_CASES=1 JAX_SKIP_SLOW_TESTS=1`), on 8 devices",
         "where the file asks for several; a file runs in one process, or in several where one has used up its",
-        f"memory or died. A test is cut off when it has no end within {limit:g} s. What fails runs on JAX's CPU",
+        f"memory or died. A test is stopped after {limit:g} s. What fails runs on JAX's CPU",
         "client too: *fail on hlokit alone* passes there, *fail on both* does not, *fail, skipped there* is a",
         "test that leaves out the platform `cpu` by its name. A test during which the process died counts as",
         "failed. *Not to its end*: the rest of the file has not been run yet.",

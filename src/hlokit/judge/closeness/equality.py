@@ -38,6 +38,23 @@ def differs(ours: Any, theirs: Any) -> str | None:
     return None
 
 
+def greatest_difference(ours: Any, theirs: Any) -> str:
+    """The greatest relative difference between floating results and its place, in words; "" if none is finite."""
+    greatest, words = 0.0, ""
+    for number, (a, b) in enumerate(zip(leaves(ours), leaves(theirs), strict=True)):
+        if a.size == 0 or not (a.dtype.kind == "c" or is_floating(a.dtype)):
+            continue
+        wide = np.complex128 if a.dtype.kind == "c" else np.float64
+        x, y = a.astype(wide), b.astype(wide)
+        with np.errstate(all="ignore"):
+            relative = np.nan_to_num(np.abs(x - y) / np.maximum(np.abs(x), np.abs(y)), nan=0.0, posinf=0.0)
+        at = np.unravel_index(int(np.argmax(relative)), a.shape)
+        if relative[at] > greatest:
+            greatest = float(relative[at])
+            words = f"the greatest relative difference is {greatest:.2g}, of result {number} at {[int(i) for i in at]}"
+    return words
+
+
 def same_bytes(a: Any, b: Any) -> bool:
     """Whether two results hold the same bytes."""
     return [x.tobytes() for x in leaves(a)] == [x.tobytes() for x in leaves(b)]

@@ -21,7 +21,7 @@ from hlokit.hlo.op import OPS
 from hlokit.interpreter import evaluate as interpreter
 from hlokit.interpreter.process import Process
 from hlokit.judge.closeness.bounds import computed_by, difference
-from hlokit.judge.closeness.equality import differs, leaves
+from hlokit.judge.closeness.equality import differs, greatest_difference, leaves
 from hlokit.judge.closeness.open import OPEN
 from hlokit.judge.closeness.spread import hangs_on_signs, left_open_by, near, rules_that_allow
 from hlokit.judge.devices import checked_arguments, devices_of, on_each
@@ -225,7 +225,9 @@ class _Judge:
         if not exact:
             why, labels = self._allowed(engine, outcome.leaves)
             if why:
-                return Judgement(engine.name, outcome, "allowed", f"{found}: {why}", rules=labels)
+                greatest = greatest_difference(outcome.leaves, self.expected)
+                message = f"{found}: {why}" + (f"; {greatest}" if greatest and not labels else "")
+                return Judgement(engine.name, outcome, "allowed", message, rules=labels)
             found = near(outcome.leaves, tuple(leaves(self.expected)), self.module, self.arguments, 0) or found
         verdict: Verdict = "wrong" if exact else "undecided"
         return self._traced(engine, Judgement(engine.name, outcome, verdict, found))
