@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,10 @@ ogp_site_url = html_baseurl
 ogp_social_cards = {"enable": False}
 ogp_image = "https://raw.githubusercontent.com/hlokit/hlokit/main/docs/picture.svg"
 notfound_urls_prefix = "/en/latest/"
+notfound_context = {
+    "title": "Page not found",
+    "body": '<h1>Page not found</h1><p><a href="/en/latest/index.html">Go to the first page</a>, or search.</p>',
+}
 
 write_reference()
 
@@ -82,7 +87,14 @@ class ScaleChart(SphinxDirective):
         return [nodes.raw("", f'<div class="hlo-wide">{scale_chart.chart(self.arguments[0])}</div>', format="html")]
 
 
+def name_cells(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """Gives the files of notebooks' cells, which tracebacks and errors name, a name that stays the same."""
+    if "body" in context:
+        context["body"] = re.sub(r"/tmp/ipykernel_\d+/\d+\.py", "notebook.py", context["body"])
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("html-page-context", name_cells)
     app.add_directive("hlo-diagram", HloDiagram)
     app.add_directive("benchmark-chart", BenchmarkChart)
     app.add_directive("scale-chart", ScaleChart)

@@ -7,11 +7,12 @@ the second from 100 on and so forth; from 1 on if elements of the result are mad
 short. Which elements of the parameters an element of the result depends on is found by running the reference again
 with one element changed. If each is a copy of one, it has its colour; else those that the comment `// focus:` names
 (as `row,column`, of devices `device:row,column`) are outlined, with those that they are made from. Constants among
-the operands are grey.
+the operands are grey. Padding and holes around and between the elements that a window moves over are dashed cells.
 """
 
 from __future__ import annotations
 
+import base64
 import html
 import re
 import sys
@@ -134,6 +135,11 @@ class Drawing:
         self.text(x + CELL / 2, y + CELL / 2 + 4, content, "number", "middle")
         self.width, self.height = max(self.width, x + CELL), max(self.height, y + CELL)
 
+    def padding(self, x: float, y: float) -> None:
+        """A square that holds no element."""
+        self.parts.append(f'<rect x="{x:g}" y="{y:g}" width="{CELL}" height="{CELL}" class="padding"/>')
+        self.width, self.height = max(self.width, x + CELL), max(self.height, y + CELL)
+
 
 def svg(shown: Diagram) -> str:
     """The diagram as SVG for a page: text and lines in the page's colour, so that it is readable in dark mode."""
@@ -170,6 +176,7 @@ STYLE = """\
 .hlo-diagram rect { stroke: currentColor; stroke-opacity: .45; }
 .hlo-diagram .given { fill: currentColor; fill-opacity: .1; }
 .hlo-diagram .plain { fill: none; }
+.hlo-diagram .padding { fill: none; stroke: #888; stroke-dasharray: 3 3; }
 .hlo-diagram .label, .hlo-diagram .arrow { fill-opacity: .8; }
 .hlo-diagram .arrow { font-size: 20px; }
 .hlo-diagram .focus0 { fill: none; stroke: #d9534f; stroke-opacity: 1; stroke-width: 2.5; }
@@ -180,9 +187,15 @@ STYLE = """\
 def figure(text: str) -> str:
     """The diagram as HTML: picture, caption and program. No line is empty, so that Markdown takes it as one block."""
     shown = diagram(text)
+    picture = svg(shown)
+    # on a page the text has the page's colour; a file is shown on white and on black
+    alone = picture.replace("fill: currentColor; }", "fill: currentColor; color: #888; }", 1)
+    address = "data:image/svg+xml;base64," + base64.b64encode(alone.encode()).decode()
+    name = re.sub(r"\W+", "-", f"{shown.module.entry.root.opcode}-{shown.caption.partition(':')[0]}").strip("-")
     program = "\n".join(line for line in text.splitlines() if line and not line.startswith("//"))
     return (
-        f'<figure class="hlo">\n{svg(shown)}<figcaption>{html.escape(shown.caption)}</figcaption>\n'
+        f'<figure class="hlo">\n{picture}<figcaption>{html.escape(shown.caption)} '
+        f'<a class="hlo-download" download="{name}.svg" href="{address}">download SVG</a></figcaption>\n'
         f"<details><summary>The program</summary><pre>{html.escape(program)}</pre></details>\n</figure>\n"
     )
 
@@ -212,23 +225,42 @@ def _array(
     """Draws an array, the last two dimensions as rows and columns; where it ends, and the lowest y so far."""
     title = re.sub(r"\{[\d,]*\}$", "", title)
     drawing.text(x, y + 12, title, "label")
-    shape = [size for size in array.shape[:-2] if size != 1] + [*array.shape[-2:]] if array.ndim > 2 else [*array.shape]
+    drawn = [d for d, size in enumerate(array.shape) if size != 1 or array.ndim <= 2 or d >= array.ndim - 2]
     if array.ndim > 2 and array.shape[-1] == 1:  # one feature: the dimensions before it
-        shape = [size for size in array.shape if size != 1] or [1]
-    folded = array.reshape(shape)
+        drawn = [d for d, size in enumerate(array.shape) if size != 1]
+    folded = array.reshape([array.shape[d] for d in drawn] or [1] * min(1, array.ndim))
     blocks = folded.reshape(-1, *([1] * (2 - folded.ndim)), *folded.shape[-2:])
     places = np.arange(array.size).reshape(blocks.shape)
+    around = _around(shown, which[1], array.ndim)
+    (above, below, down), (before, after, across) = [(0, 0, 1)] * (2 - len(drawn)) + [around[d] for d in drawn[-2:]]
     right, top = x, y + LABEL
     for block, numbers in zip(blocks, places, strict=True):
-        for row, column in np.ndindex(block.shape):
-            index = tuple(int(i) for i in np.unravel_index(numbers[row, column], array.shape)) if array.ndim else ()
-            value = block[row, column]
-            content = str(int(value))
-            left = x + column * CELL
-            drawing.cell(left, top + row * CELL, content, *_look(shown, which, index, int(value)))
+        rows, columns = ((size - 1) * step + 1 for size, step in zip(block.shape, (down, across), strict=True))
+        for line, place in np.ndindex(above + rows + below, before + columns + after):
+            left, height = x + place * CELL, top + line * CELL
             right = max(right, left + CELL)
-        top += block.shape[0] * CELL + 8
+            (row, hole), (column, gap) = divmod(line - above, down), divmod(place - before, across)
+            if hole or gap or not (0 <= row < block.shape[0] and 0 <= column < block.shape[1]):
+                drawing.padding(left, height)
+                continue
+            index = tuple(int(i) for i in np.unravel_index(numbers[row, column], array.shape)) if array.ndim else ()
+            value = int(block[row, column])
+            drawing.cell(left, height, str(value), *_look(shown, which, index, value))
+        top += (above + rows + below) * CELL + 8
     return max(right, x + len(title) * CHARACTER), max(bottom, top - 8)
+
+
+def _around(shown: Diagram, number: int | None, rank: int) -> list[tuple[int, int, int]]:
+    """For each dimension of an array the padding before and after it that a window sees, and the distance."""
+    found = [(0, 0, 1)] * rank
+    root = shown.module.entry.root
+    windowed = root.operands[0] if root.opcode in ("reduce-window", "select-and-scatter", "convolution") else None
+    if windowed is None or windowed.opcode != "parameter" or windowed.op.number != number:
+        return found
+    moved = root.op.dim_labels.input_spatial_dimensions if root.opcode == "convolution" else range(rank)
+    for d, window in zip(moved, root.op.window.dimensions, strict=True):
+        found[d] = max(0, window.padding_low), max(0, window.padding_high), window.base_dilation
+    return found
 
 
 def _look(

@@ -351,6 +351,9 @@ def _api_page(page: str) -> str:
     lines = [f"# {API[page]}", ""]
     if page == "types":
         lines += _element_types()
+    if page == "operations":
+        lines += _by_letter(api_names(page))
+    made = {name: opcode for opcode in sorted(OPS) for name in made_by().get(OPS[opcode], {})}
     for name in api_names(page):
         value = getattr(hlokit, name, None)
         if isinstance(value, DType):
@@ -367,10 +370,19 @@ def _api_page(page: str) -> str:
             lines += [f"*class* `hk.{name}{made}`", ""]
             lines += [*_docstring(value), *_attributes(value), *_members(name, value)]
         elif inspect.isfunction(value):
-            lines += [f"`hk.{name}{_signature(value)}`", "", *_docstring(value)]
+            op = [f"Op: [{made[name]}](../ops/{made[name]}.md)", ""] if page == "operations" and name in made else []
+            lines += [f"`hk.{name}{_signature(value)}`", "", *op, *_docstring(value)]
         else:
             lines += [f"`hk.{name}`: {_CONSTANTS[name]}", ""]
     return _linked("\n".join(lines), "../rules/") + "\n"
+
+
+def _by_letter(names: list[str]) -> list[str]:
+    """Links to the names, a line for each first letter."""
+    letters: dict[str, list[str]] = {}
+    for name in names:
+        letters.setdefault(name[0].upper(), []).append(f"[{name}](#{_anchor(name)})")
+    return [f"**{letter}** {', '.join(links)}\n" for letter, links in letters.items()]
 
 
 _CONSTANTS = {

@@ -3,7 +3,8 @@
     python -m tests.site build/docs
 
 Links within the site lead to files and to ids that exist; addresses outside are checked for their form only, as there
-need be no network. Exit status 1 with a line for each fault. `make docs` runs it.
+need be no network. Rules stand on their pages letter by letter. Exit status 1 with a line for each fault.
+`make docs` runs it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from hlokit import rules
 
 TASKS = Path(__file__).parents[1] / "docs" / "tasks.toml"
 MOST_CLICKS = 3
@@ -131,9 +134,20 @@ def solved(root: Path, task: dict[str, object]) -> tuple[float, str]:
     return _MINUTES_A_CLICK * len(path) + words / _WORDS_A_MINUTE, ""
 
 
+def misprints(root: Path) -> list[str]:
+    """The rules whose text is not on their chapter's page letter by letter, and pages that name a kernel's files."""
+    found: list[str] = []
+    for rule in rules.rules().values():
+        if " ".join(rule.text.replace("`", "").split()) not in page(root / f"reference/rules/{rule.chapter}.html").text:
+            found.append(f"{rule.label} is not on its page as it is in the rule book")
+    for path in sorted((root / "tutorials").glob("*.html")):
+        found += [f"{path.name} names a file of ipykernel"] * ("ipykernel_" in path.read_text(encoding="utf-8"))
+    return found
+
+
 def main() -> int:
     root = Path(sys.argv[1]).resolve()
-    wrong = faults(root)
+    wrong = faults(root) + misprints(root)
     for line in wrong:
         print(line)
     tasks = tomllib.loads(TASKS.read_text(encoding="utf-8"))["task"]

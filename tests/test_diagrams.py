@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -55,6 +56,20 @@ def test_cells_hold_what_the_reference_gives(path: Path) -> None:
         sources = places(cell.get("data-from", ""))
         if sources and is_linear:
             assert sum(operands[place] for place in sources) == results[device][index]
+
+
+@pytest.mark.parametrize(("name", "count"), [("reduce-window-padded", 6 * 6 - 4 * 4), ("convolution-strided", 2), ("pad", 0)])
+def test_padding_that_a_window_sees_is_drawn(name: str, count: int) -> None:
+    text = (diagram.FOLDER / f"{name}.hlo").read_text(encoding="utf-8")
+    root = ET.fromstring(diagram.svg(diagram.diagram(text)))
+    assert len([c for c in root.iter("{http://www.w3.org/2000/svg}rect") if c.get("class") == "padding"]) == count
+
+
+def test_a_picture_can_be_kept() -> None:
+    figure = diagram.figure((diagram.FOLDER / "reduce-window-padded.hlo").read_text(encoding="utf-8"))
+    name, content = re.findall(r'download="([^"]*)" href="data:image/svg\+xml;base64,([^"]*)"', figure)[0]
+    assert name == "reduce-window-size-3x3-pad-1_1x1_1.svg"
+    assert ET.fromstring(base64.b64decode(content)).tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:

@@ -77,8 +77,8 @@ GLOSSARY = SOURCE.parents[1] / "docs" / "glossary.md"
 
 
 def entries() -> list[tuple[str, str, str]]:
-    """The glossary's rows: word, meaning, folder."""
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| `([^|]+)/` \|$", GLOSSARY.read_text(encoding="utf-8"), re.MULTILINE)
+    """The glossary's rows: word, meaning, folder after a link to a page."""
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| \[[^|]+\]\([^|]+\), `([^|]+)/` \|$", GLOSSARY.read_text(encoding="utf-8"), re.MULTILINE)
     return [(word, meaning, folder) for word, meaning, folder in rows]
 
 
