@@ -218,23 +218,24 @@ ENTRY e {
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_product_is_made_in_the_order_in_which_it_is_read(side: int) -> None:
-    z, w = "f32[13,20,11] parameter(2)", "f32[30,11,13] dot(y, x), lhs_batch_dims={0}, rhs_batch_dims={0}"
+    z = "f32[13,20,11] parameter(2)"
+    w = "f32[30,11,13] dot(y, x), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}"
     dot = "dot(w, z), lhs_contracting_dims={2,1}, rhs_contracting_dims={0,2}"
     shape = "f32[30,20]"
     if side:
         dot, shape = "dot(z, w), lhs_contracting_dims={0,2}, rhs_contracting_dims={2,1}", "f32[20,30]"
     text = f"""HloModule m
 ENTRY e {{
-  x = f32[30,13] parameter(0)
-  y = f32[30,11] parameter(1)
+  x = f32[30,13,17] parameter(0)
+  y = f32[30,11,17] parameter(1)
   z = {z}
   w = {w}
   ROOT r = {shape} {dot}
 }}"""
     module = hk.parse(text)
     rng = np.random.default_rng(0)
-    x, y, z = (rng.normal(size=s).astype(np.float32) for s in ((30, 13), (30, 11), (13, 20, 11)))
-    want = np.einsum("bi,ioj,bj->bo", x, z, y)
+    x, y, z = (rng.normal(size=s).astype(np.float32) for s in ((30, 13, 17), (30, 11, 17), (13, 20, 11)))
+    want = np.einsum("bik,ioj,bjk->bo", x, z, y)
     compiled = hk.compile(module, threads=1)
     np.testing.assert_allclose(compiled(x, y, z), want.T if side else want, rtol=1e-4, atol=1e-4)
     assert "[30,13,11]" in compiled.as_text("hlo") and "[30,11,13]" not in compiled.as_text("hlo")

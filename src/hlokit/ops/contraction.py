@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from hlokit.forms.contraction import Contraction, ContractionDimension, Move
 from hlokit.hlo.op import SUMMED, Op, attr, check
 from hlokit.hlo.values import Array
+from hlokit.memory import require
 from hlokit.ops.numerics import convert, narrow, widen
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Dims, Kind, Precision, ResultShape, choice
@@ -33,6 +35,8 @@ _EXACT_IN_F64 = 2.0**53
 _BLAS_ALONE = 1 << 18
 _BLOCK = 64
 """BLAS works alone on products of at most so many steps; blocks of 64 x 64 x 64 have just as many."""
+_BLAS_BUFFER = 64 << 20
+"""Bytes that OpenBLAS takes for itself at its first large product: 32 MB on a Zen 5."""
 _FEW = 32
 _SMALL = 1 << 15
 """Sums of so few products, in so few steps, are made in order."""
@@ -104,6 +108,7 @@ def product(lhs: Array, rhs: Array) -> Array:
         return _product_of_floats(lhs, rhs)
     largest = [float(max(abs(int(a.max())), abs(int(a.min())))) for a in (lhs, rhs)]
     if math.prod(largest) * lhs.shape[-1] < _EXACT_IN_F64:  # NumPy's integer product is naive: 100 times slower
+        _reserve_blas_buffer()
         return np.matmul(lhs.astype(np.float64), rhs.astype(np.float64)).astype(lhs.dtype)
     return np.matmul(lhs, rhs)
 
@@ -120,6 +125,7 @@ def _product_of_floats(lhs: Array, rhs: Array) -> Array:
         return _in_order(lhs, rhs)
     if m == 1 or n == 1:
         return np.einsum("...ij,...jk->...ik", lhs, rhs)
+    _reserve_blas_buffer()
     if m * n * k <= _BLAS_ALONE:
         return np.matmul(lhs, rhs)
     rows, columns = min(m, _BLOCK), min(n, _BLOCK)
@@ -131,6 +137,12 @@ def _product_of_floats(lhs: Array, rhs: Array) -> Array:
                 block = np.matmul(lhs[..., i : i + rows, c : c + inner], rhs[..., c : c + inner, j : j + columns])
                 result[..., i : i + rows, j : j + columns] += block
     return result
+
+
+@cache
+def _reserve_blas_buffer() -> None:
+    """Raises OutOfMemoryError if the process has no room for OpenBLAS's buffer, without which it is ended."""
+    require(_BLAS_BUFFER, "the buffer of BLAS")
 
 
 def _in_order(lhs: Array, rhs: Array) -> Array:

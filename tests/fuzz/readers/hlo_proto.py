@@ -103,7 +103,7 @@ def _value(field: Any, random_: random.Random) -> Any:
             return text.encode() if field.type == field.TYPE_BYTES else text
         case field.CPPTYPE_FLOAT | field.CPPTYPE_DOUBLE:
             return random_.choice((0.0, 1.5, -1e30, float("inf"), float("nan")))
-        case field.CPPTYPE_INT32:
+        case field.CPPTYPE_INT32 | field.CPPTYPE_ENUM:
             return random_.choice([i for i in _INTEGERS if -(2**31) <= i < 2**31])
         case field.CPPTYPE_UINT32:
             return random_.choice([i for i in _INTEGERS if 0 <= i < 2**32])

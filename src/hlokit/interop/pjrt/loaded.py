@@ -200,6 +200,8 @@ def execute(
     own: dict[int, int] = {}
     try:
         arguments = [_arguments(program, buffers, given, storages) for buffers in lists]
+        for values in arguments if overwritten else ():
+            loaded.run.check(values)  # while no buffer has been taken
         for values, buffers in zip(arguments, lists, strict=True):
             for number in overwritten:
                 storage = native().take(buffers[number]) if number in given else 0

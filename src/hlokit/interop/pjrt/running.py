@@ -12,6 +12,7 @@ import numpy as np
 
 from hlokit.errors import ArgumentError
 from hlokit.hlo.module import HloModule
+from hlokit.interpreter.arguments import argument
 from hlokit.interpreter.process import StepHook
 from hlokit.types.sharding import Sharding
 
@@ -43,6 +44,12 @@ class Runner:
 
     def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
         raise NotImplementedError
+
+    def check(self, values: Sequence[_Array]) -> None:
+        """Raises ArgumentError unless a device's program takes these values."""
+        for number, (value, parameter) in enumerate(zip(values, self.module.entry.parameters, strict=True)):
+            if parameter.shape.is_array:
+                argument(f"argument {number} ({parameter.name})", parameter.shape, value)
 
     def result_dimensions(self, number: int) -> tuple[int, ...]:
         """The sizes that every device has of a result."""
