@@ -99,6 +99,25 @@ def test_composites_keep_their_name() -> None:
     }
 
 
+def test_a_composite_for_top_k_is_topk() -> None:
+    """The decomposition is not called, whatever it is: XLA does not look at it, either."""
+    text = """module {
+  func.func @main(%x: tensor<5xf32>) -> (tensor<2xf32>, tensor<2xi32>) {
+    %0:2 = stablehlo.composite "chlo.top_k" %x {composite_attributes = {k = 2 : i64}, decomposition = @f, version = 1 : i32} : (tensor<5xf32>) -> (tensor<2xf32>, tensor<2xi32>)
+    return %0#0, %0#1 : tensor<2xf32>, tensor<2xi32>
+  }
+  func.func private @f(%x: tensor<5xf32>) -> (tensor<2xf32>, tensor<2xi32>) {
+    %0 = stablehlo.slice %x [0:2] : (tensor<5xf32>) -> tensor<2xf32>
+    %1 = stablehlo.constant dense<0> : tensor<2xi32>
+    return %0, %1 : tensor<2xf32>, tensor<2xi32>
+  }
+}"""
+    values, places = hk.evaluate(hk.parse(text), np.array([1, 5, 3, 5, 2], np.float32))
+    assert values.tolist() == [5, 5] and places.tolist() == [1, 3]
+    other = hk.parse(text.replace("version = 1", "version = 2"))
+    assert hk.evaluate(other, np.array([1, 5, 3, 5, 2], np.float32))[0].tolist() == [1, 5]
+
+
 @pytest.mark.parametrize(("one", "other"), [("f32", "bf16"), ("bf16", "f32"), ("f8E4M3FN", "f8E5M2"), ("f16", "bf16")])
 def test_products_of_two_types(one: str, other: str) -> None:
     """Exact: small integers."""

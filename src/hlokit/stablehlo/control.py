@@ -15,7 +15,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.ops.control_flow import Call, Conditional, While
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
-from hlokit.stablehlo import checks, collectives, dynamic, manual
+from hlokit.stablehlo import checks, chlo, collectives, dynamic, manual
 from hlokit.stablehlo.movement import constant
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import Block, DialectAttribute, Dictionary, Symbol
@@ -107,16 +107,19 @@ def _function(site: Site, name: str) -> Computation:
 
 
 def _composite(site: Site) -> list[XlaOp]:
-    """A call of its decomposition, which says what it is called."""
+    """A call of its decomposition, which says what it is called; that of `chlo.top_k` is topk, as in XLA."""
     words = [w for w in site.operation.words if isinstance(w, str)]
     name = site.string("name", default=words[0] if words else None)
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[\w$-]+)+", name, re.ASCII):
         raise site.error(f"{site.name}: {name[:60]!r} is not a name with a namespace, as my.op is")
     target = site.symbol("decomposition")
-    computation = _function(site, target)
     attributes = site.get("composite_attributes", default=None)
-    text = attributes.text if isinstance(attributes, Dictionary) else "{}"
     version = site.integer("version", default=0)
+    if name == "chlo.top_k" and version == 1:  # its decomposition sorts whole lines
+        own = replace(site.operation, name=name, attributes=dict(attributes or {}), words=[])
+        return _listed(chlo.RULES["top_k"](Site(site.scope, own, site.operands)))
+    computation = _function(site, target)
+    text = attributes.text if isinstance(attributes, Dictionary) else "{}"
     count = len(site.scope.lowering.program.functions[target].results)
     result = control.composite_call(site.builder, computation, site.operands, name, text, version)
     return site.unpacked(result, count)
