@@ -139,3 +139,16 @@ def test_products_overflow_alone_but_not_in_a_fused_multiply_add() -> None:
       ROOT r = f32[] tanh(s) }"""
     assert judged(separate, changed, np.float32(-3e38), np.float32(2)) is None
     assert judged(separate, changed, np.float32(-np.inf), np.float32(2))
+
+
+def test_values_of_run_time_sizes_overflow() -> None:
+    text = """ENTRY e { x = f32[2] parameter(0)
+      n = s32[] constant(1)
+      y = f32[<=2] set-dimension-size(x, n), dimensions={0}
+      z = f32[<=2] multiply(y, x)
+      w = f32[2] multiply(x, x)
+      v = f32[2] subtract(w, w)
+      ROOT t = (s32[], f32[2]) tuple(n, v) }"""
+    x = np.array([3e38, 2], np.float32)
+    assert judged(text, lambda r: (r[0], np.zeros(2, np.float32)), x) is None
+    assert judged(text, lambda r: (r[0], np.ones(2, np.float32)), x)

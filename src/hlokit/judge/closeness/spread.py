@@ -384,8 +384,8 @@ def _off(value: Any, instruction: Instruction, operands: Sequence[Any], noise: _
 def _unlike_overflow(found: Any, value: Any, instruction: Instruction, operands: Sequence[Any]) -> Any:
     """`found`, another number where products or sums of finite operands overflowed: a product does not as a part of a
     fused multiply-add, and in another order a sum may be no number, or may be one where it was none."""
-    if np.isfinite(value).all() or any(map(is_sequence, operands)):
-        return found
+    if np.isfinite(value).all() or not all(isinstance(o, (np.ndarray, np.generic)) for o in operands):
+        return found  # tuples and values of run-time sizes
     most = float(info_of(value.dtype).max)
     if instruction.opcode == "multiply":
         overflowed = np.isinf(value) & np.isfinite(operands[0]) & np.isfinite(operands[1])
