@@ -101,8 +101,9 @@ def test_only_with_the_token(served: Any) -> None:
 def test_other_hosts_are_refused(served: Any, host: str | None) -> None:
     """An address of the attacker's that leads here (DNS rebinding) has another Host."""
     path = urlsplit(served.url).path
+    body = b"" if host is None else b'{"do": "state"}'  # without a Host no body is read, and what is not read resets
     for method, place in (("GET", path), ("POST", path + "command")):
-        status, content, _ = asked(served.url, method, place, b'{"do": "state"}', Host=host)
+        status, content, _ = asked(served.url, method, place, body, Host=host)
         assert status in (400, 403) and b"place" not in content
 
 
