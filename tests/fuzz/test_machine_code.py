@@ -70,6 +70,19 @@ def test_a_part_of_a_complex_number_that_rounding_left() -> None:
     assert judged(text.replace("acos", "sqrt"), lambda r: r + np.complex64(1e-3j), real)
 
 
+def test_one_part_of_a_complex_product_cancels_and_the_other_overflows() -> None:
+    text = """ENTRY e { x = c64[1] parameter(0)
+      y = c64[1] parameter(1)
+      ROOT r = c64[1] multiply(x, y) }"""
+    x, y = np.array([1.3e17 + 3e30j], np.complex64), np.array([3e20 + 1.3e7j], np.complex64)  # 3.9e37 - 3.9e37
+
+    def with_real(real: float) -> Any:
+        return lambda r: np.array([complex(real, r.imag[0])], np.complex64)
+
+    assert judged(text, with_real(0.0), x, y) is None
+    assert judged(text, with_real(1e34), x, y)
+
+
 def test_what_overflows_on_other_steps() -> None:
     text = """ENTRY e { x = f32[1,5] parameter(0)
       f = c64[1,3] fft(x), fft_type=RFFT, fft_length={5}

@@ -10,6 +10,7 @@ import hlokit as hk
 from hlokit.judge.fuzz.graph import COLLECTIVES, RECIPES, Options
 from hlokit.judge.fuzz.programs import random_draw, random_module
 from hlokit.judge.fuzz.recipes import WITHOUT_RECIPE
+from hlokit.judge.fuzz.shapes import large_draw
 from tests.fuzz.run import finding, illegal, legal, text
 
 MODES: dict[str, tuple[Callable[[int], str | None], int]] = {
@@ -47,3 +48,9 @@ def test_spoilt_drafts_are_refused_with_many_labels() -> None:
     draws = [random_draw(seed, Options(illegal=0.5)) for seed in range(80)]
     labels = {error.label for draw in draws for error in draw.rejections}  # type: ignore[attr-defined]
     assert len(labels) > 40
+
+
+def test_indices_of_a_large_gather_are_not_larger() -> None:
+    # counts of 2^20 by 2^20 index vectors of slices without elements
+    shapes = [i.shape for i in large_draw(84200061).module.instructions()]
+    assert max(s.nbytes for s in shapes if s.is_array) < 1 << 30

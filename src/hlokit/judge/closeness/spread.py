@@ -362,13 +362,13 @@ def _off(value: Any, instruction: Instruction, operands: Sequence[Any], noise: _
         return tuple([_off(part, instruction, operands, noise) for part in value])
     if not is_array(value):
         return value
-    opcode = instruction.opcode
     if value.dtype.kind == "c":
-        found, parts = np.empty_like(value), (value.real, value.imag)
-        scale = np.abs(value) * (_of_exponent(operands) if opcode == "power" else 1.0)
+        found = np.empty_like(value)
+        scales = _scales(value, instruction, operands)
         alike = [o for o in operands if is_array(o) and o.shape == value.shape]
         cancels = np.all([(o.real != 0) & (o.imag != 0) for o in alike] or [False], axis=0)
-        found.real, found.imag = (_moved(p, instruction, operands, scale, cancels, noise) for p in parts)
+        parts = zip((value.real, value.imag), scales, strict=True)
+        found.real, found.imag = (_moved(p, instruction, operands, scale, cancels, noise) for p, scale in parts)
     elif is_floating(value.dtype):
         found = _moved(value, instruction, operands, 0.0, False, noise)
     else:
@@ -446,6 +446,19 @@ def _moved(
     moved = _where(np.isfinite(wide) & ((wide != 0) | bool(parts) | (cancels & bool(ulps))), off, wide)
     signless = np.isnan(wide) | (value.dtype.name.startswith("float4") & (wide == 0))  # the zero of a NaN
     return _where(signless, noise.nans(wide), moved).astype(value.dtype)
+
+
+def _scales(value: Any, instruction: Instruction, operands: Sequence[Any]) -> tuple[Any, Any]:
+    """The sizes that the errors of the real and of the imaginary part are parts of."""
+    scale = np.abs(value) * (_of_exponent(operands) if instruction.opcode == "power" else 1.0)
+    if instruction.opcode != "multiply":
+        return scale, scale
+    # where one part overflows the other may still cancel
+    a, b = operands
+    real = np.maximum(np.abs(a.real * b.real), np.abs(a.imag * b.imag))
+    imaginary = np.maximum(np.abs(a.real * b.imag), np.abs(a.imag * b.real))
+    finite = np.isfinite(scale)
+    return _where(finite, scale, real), _where(finite, scale, imaginary)
 
 
 def _of_exponent(operands: Sequence[Any]) -> Any:

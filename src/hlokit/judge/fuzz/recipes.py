@@ -351,13 +351,13 @@ def gather(graph: Graph) -> Instruction | None:
         batch, of_indices = (free[0],), (0,)
         counts = (operand.shape.dimensions[free[0]], *counts[1:])
         slice_sizes[free[0]] = min(1, operand.shape.dimensions[free[0]])
+    if graph.has_no_room([*counts, *slice_sizes]) or graph.has_no_room([*counts, vector]):
+        return None
     indices, index_vector_dim = indices_of(graph, counts, vector)
     if index_vector_dim <= 0 and batch:
         of_indices = (1,)
     kept = rank - len(collapsed) - len(batch)
     offset = tuple(sorted(graph.random.sample(range(kept + len(counts)), kept)))
-    if graph.has_no_room([*counts, *slice_sizes]):
-        return None
     return graph.add(
         "gather", [operand, indices], offset_dims=offset, collapsed_slice_dims=collapsed, start_index_map=places,
         operand_batching_dims=batch, start_indices_batching_dims=of_indices, index_vector_dim=index_vector_dim,

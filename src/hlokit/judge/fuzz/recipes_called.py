@@ -225,6 +225,8 @@ def scatter(graph: Graph) -> Instruction | None:
     vector = graph.integer(0, rank)
     places = tuple(graph.random.sample(range(rank), vector))
     inserted = tuple(d for d in range(rank) if sizes[d] and graph.chance(0.4))
+    if graph.has_no_room([*counts, vector]):
+        return None
     indices, index_vector_dim = indices_of(graph, counts, vector)
     window = [graph.integer(0, sizes[d]) for d in range(rank) if d not in inserted]
     update_rank = len(window) + len(counts)
