@@ -20,6 +20,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.interpreter.process import MAX_CALL_DEPTH
 from hlokit.passes.call_inliner import CallInliner
 from hlokit.passes.conditional_simplifier import ConditionalSimplifier
+from hlokit.passes.constant_folding import ConstantFolding
 from hlokit.passes.op_expander import OpExpander
 from hlokit.passes.pipeline import DEFAULT, PassLike, optimize
 from hlokit.passes.simplify import Simplify
@@ -40,7 +41,7 @@ EXACT: tuple[PassLike, ...] = (
 PIPELINE: tuple[PassLike, ...] = (
     "computation-deduplicator",
     "op-expander",
-    *EXACT[1:],
+    *(ConstantFolding(sums=False) if one == "constant-folding" else one for one in EXACT[1:]),
     "conv-canonicalization",
     Simplify(fast=True),
     "tree-reduction-rewriter",

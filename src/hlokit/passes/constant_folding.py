@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.evaluate import run
 from hlokit.interpreter.process import Process
+from hlokit.ops.contraction import Dot
+from hlokit.ops.convolution import Convolution
 from hlokit.ops.movement import Broadcast
 from hlokit.ops.structure import Constant
 from hlokit.passes.cse import is_repeatable
@@ -20,10 +23,15 @@ from hlokit.types.literal import Literal
 
 @dataclass(frozen=True)
 class ConstantFolding(Pass):
-    """Replaces an instruction whose operands are constants by its value, if that has at most `limit` elements."""
+    """Replaces an instruction whose operands are constants by its value, if that has at most `limit` elements.
+
+    Without `sums`, sums of products of floats stay: machine code, which fuses products with sums where the machine
+    can, gives the same for constants as for arguments.
+    """
 
     name = "constant-folding"
     limit: int = 1 << 16
+    sums: bool = True
 
     def run(self, module: HloModule) -> bool:
         changed = False
@@ -46,12 +54,25 @@ class ConstantFolding(Pass):
             return None  # a broadcast says more than its elements would
         if not instruction.operands or instruction.called or not is_repeatable(instruction, {}):
             return None
+        if not self.sums and _sums_products(instruction):
+            return None
         if not all(isinstance(o.op, Constant) and not o.op.literal.is_elided for o in instruction.operands):
             return None
         try:
             return Literal(shape, _value(instruction))
         except HlokitError:
             return None  # it fails when it runs, if it runs
+
+
+def _sums_products(instruction: Instruction) -> bool:
+    """Whether an element of it is a sum of products that are rounded."""
+    if not (instruction.shape.dtype.is_floating or instruction.shape.dtype.is_complex):
+        return False
+    match instruction.op:
+        case Dot(lhs_contracting_dims=contracted):
+            return math.prod(instruction.operands[0].shape.dimensions[d] for d in contracted) > 1
+        case op:
+            return isinstance(op, Convolution)
 
 
 def _value(instruction: Instruction) -> Any:
