@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 import hlokit as hk
 from hlokit.devices.processes.guard import guarded
@@ -42,6 +41,8 @@ def either(b: Any, x: Any, flag: Any) -> Any:
 
 def main(what: str) -> None:
     guarded()
+    from mpi4py import MPI  # its import starts MPI
+
     world = hk.mpi_world()
     pids = MPI.COMM_WORLD.allgather(os.getpid())
     folder = Path(os.environ["HLOKIT_FLIGHT_RECORDER"])

@@ -79,3 +79,11 @@ def test_a_rank_that_leaves_after_the_last_run_is_not_missed() -> None:
     done = mpirun(2, "-m", "tests.mpi.left")
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(re.findall(r"rank \d: \d", done.stdout)) == ["rank 0: 3", "rank 1: 3"], done.stdout
+
+
+@needs_mpi
+def test_mpi_does_not_survive_the_guards_fork() -> None:
+    code = "from mpi4py import MPI; from hlokit.devices.processes.guard import guarded; guarded()"
+    done = mpirun(1, "-c", code)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith("call guarded() before mpi4py.MPI is imported"), done.stderr

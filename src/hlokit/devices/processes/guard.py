@@ -12,6 +12,9 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from typing import Any
+
+from hlokit.errors import EvaluationError
 
 _SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 """Variables in which launchers say how many processes there are: MPICH's and Intel's, Open MPI's, MVAPICH's."""
@@ -28,12 +31,16 @@ def job_size(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def guarded() -> None:
-    """Goes on in a child process; this one waits for it, and ends as it does. To be called before MPI starts.
+    """Goes on in a child process; this one waits for it, and ends as it does. To be called before MPI starts, which
+    does not survive a fork: EvaluationError after that.
 
     Without fork this process goes on itself.
     """
     if sys.platform == "win32":
         return
+    mpi: Any = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized():
+        raise EvaluationError("guarded: MPI has started: call guarded() before mpi4py.MPI is imported")
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
