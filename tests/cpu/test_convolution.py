@@ -13,6 +13,7 @@ from hlokit.cpu.jit.objects import Library, compile_object
 from hlokit.cpu.kernels.contraction.depthwise import FeaturePatch
 from hlokit.cpu.kernels.contraction.elements import write
 from hlokit.cpu.kernels.contraction.routine import contraction
+from hlokit.cpu.kernels.contraction.windows import along_inputs, window_space
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import BASELINES, Target, baseline, parse
@@ -143,6 +144,17 @@ CASES = {
     "no_features": (make(NHWC, [SAME] * 2), (2, 9, 9, 0), (3, 3, 0, 17)),
     "no_batch": (make(NHWC, [SAME] * 2), (0, 9, 9, 3), (3, 3, 3, 17)),
     "window_beyond_the_image": (make(NHWC, [WindowDimension(9)] * 2), (1, 3, 3, 3), (9, 9, 3, 4)),
+    "to_1": (make(NHWC, [SAME] * 2), (2, 9, 13, 64), (3, 3, 64, 1)),
+    "to_3": (make(NHWC, [SAME] * 2), (2, 9, 13, 64), (3, 3, 64, 3)),
+    "to_4_unpadded": (make(NHWC, [WindowDimension(3)] * 2), (2, 9, 13, 48), (3, 3, 48, 4)),
+    "to_3_of_nchw": (
+        make(Numbers(0, 3, (1, 2), 2, 3, (0, 1), 0, 1, (2, 3)), [SAME] * 2), (2, 9, 13, 64), (3, 3, 64, 3),
+    ),
+    "to_3_by_weights_along_features": (
+        make(Numbers(0, 3, (1, 2), 3, 2, (0, 1), 0, 3, (1, 2)), [SAME] * 2), (2, 9, 13, 64), (3, 3, 3, 64),
+    ),
+    "to_2_in_groups": (make(NHWC, [SAME] * 2, 3), (2, 9, 13, 96), (3, 3, 32, 6)),
+    "to_3_in_goes": (make(NHWC, [WindowDimension(33, 1, 16, 16)] * 2), (1, 40, 40, 128), (33, 33, 128, 3)),
 }  # fmt: skip
 
 
@@ -163,6 +175,28 @@ TYPES = [
 def test_types(operand: str, result: str) -> None:
     op = make(NHWC, [WindowDimension(3, 1, 1, 0)] * 2, result=dtypes.dtype(result))
     check(op, dtypes.dtype(operand)[2, 6, 7, 5], dtypes.dtype(operand)[3, 3, 5, 17])
+
+
+FEW = [name for name in CASES if name.startswith("to_")]
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_few_features_are_summed_along_inputs(name: str) -> None:
+    """Vectors of output features would have empty lanes."""
+    op, left, right = CASES[name]
+    lhs, rhs = dtypes.f32[left], dtypes.f32[right]
+    machines = [host(), avx2(), baseline("x86-64")] if "x86" in host().triple else [host()]
+    for machine in machines:
+        space = window_space(op.contraction((lhs, rhs)), (lhs, rhs), op.infer(lhs, rhs), machine)
+        lanes = space.arithmetic.lanes(machine)
+        assert (along_inputs(space, lanes) is not None) == (2 * space.output.size <= lanes)
+        check(op, lhs, rhs, machine)
+
+
+@pytest.mark.parametrize(("operand", "result"), [("bf16", "bf16"), ("f64", "f64"), ("s8", "s32"), ("f16", "f32")])
+def test_few_features_of_types(operand: str, result: str) -> None:
+    op = make(NHWC, [SAME] * 2, result=dtypes.dtype(result))
+    check(op, dtypes.dtype(operand)[2, 6, 7, 64], dtypes.dtype(operand)[3, 3, 64, 3])
 
 
 @pytest.mark.parametrize("name", ["nhwc_3x3", "nchw_3x3", "depthwise"])
@@ -260,6 +294,7 @@ def test_holes_are_not_multiplied(name: str) -> None:
 
 
 EPILOGUES = {
+    **{n: CASES[n] for n in ("to_3", "to_3_of_nchw")},
     **{n: CASES[n] for n in ("nhwc_3x3", "nchw_3x3", "kernel_gradient", "depthwise", "input_gradient_stride_2")},
     **{f"dilated_{n}": DILATED[n] for n in ("nhwc_1x1", "nchw_1x1", "nchw_1x1_by_3_and_7")},
 }

@@ -9,7 +9,7 @@ from hlokit.cpu.kernels.contraction.amx_convolution import plan_amx
 from hlokit.cpu.kernels.contraction.depthwise import suits
 from hlokit.cpu.kernels.contraction.direct_convolution import plan_tiles
 from hlokit.cpu.kernels.contraction.scalar_convolution import ScalarPlan
-from hlokit.cpu.kernels.contraction.windows import WindowSpace, by_features, window_space, without_holes
+from hlokit.cpu.kernels.contraction.windows import WindowSpace, along_inputs, by_features, window_space, without_holes
 from hlokit.cpu.kernels.contraction.zeros import write_zeros
 from hlokit.cpu.kernels.routine import Call, Routine, RoutinePlan
 from hlokit.cpu.llvm import Module
@@ -52,5 +52,8 @@ def _plan_part(call: Call, s: WindowSpace) -> RoutinePlan:
     if not s.arithmetic.is_complex:
         if suits(s, s.arithmetic.lanes(call.target)):
             plan = plan_tiles(call, by_features(s))
-        plan = plan or plan_amx(call, s) or plan_tiles(call, s)
+        plan = plan or plan_amx(call, s)
+        if plan is None and (along := along_inputs(s, s.arithmetic.lanes(call.target))) is not None:
+            plan = plan_tiles(call, along)
+        plan = plan or plan_tiles(call, s)
     return plan or ScalarPlan(call, s)

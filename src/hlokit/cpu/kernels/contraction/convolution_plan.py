@@ -81,7 +81,9 @@ class Laid(CutAxis):
 
 @dataclass(frozen=True)
 class Panel:
-    """Panels alike of output features: from first + i * width on, i < count; the last vector has `valid` of them."""
+    """Panels alike of output features: from first + i * width on, i < count; the last vector has `valid` of them.
+
+    Where vectors lie along inputs there is one panel, with a vector for each output feature."""
 
     first: int
     count: int
@@ -124,7 +126,7 @@ class WindowPlan:
     @property
     def features(self) -> int:
         """Output features of a group, with those that fill the last vector."""
-        return sum(p.count * p.vectors * self.lanes for p in self.panels)
+        return sum(p.count * p.vectors * self.lanes for p in self.panels) // self.space.together
 
     @property
     def chunks(self) -> int:
@@ -149,16 +151,17 @@ class WindowPlan:
         """
         loops, size = list[tuple[int, int, int]](), self.space.arithmetic.total.bytes
         for laid, rest in self._tails():
-            if laid.taps == 1:
+            together = laid.axis.together
+            count, lhs, rhs = laid.taps // together, laid.per_tap * together * size, rest * width * size
+            if count == 1:
                 continue
-            count, lhs, rhs = laid.taps, laid.per_tap * size, rest * width * size
             if loops and loops[-1][1:] == (count * lhs, count * rhs):
                 count *= loops.pop()[0]
             loops.append((count, lhs, rhs))
         return loops
 
     def rest(self, number: int) -> int:
-        """Products from one tap of the axis with this number to the next."""
+        """Vectors of products from one tap of the axis with this number to the next."""
         return next((rest for laid, rest in self._tails() if laid is self.axes[number]), 0)
 
     @property
@@ -167,18 +170,20 @@ class WindowPlan:
         return self.split is not None or self.space.shared > 0
 
     def _tails(self) -> Iterator[tuple[Laid, int]]:
-        """Each axis with taps, and the products inside of it."""
+        """Each axis with taps, and the vectors of products inside of it."""
         axes = self.tap_axes
         for i, laid in enumerate(axes):
-            yield laid, math.prod(a.axis.taps for a in axes[i + 1 :])
+            yield laid, math.prod(a.axis.taps // a.axis.together for a in axes[i + 1 :])
 
 
 def planned(s: WindowSpace, target: Target) -> WindowPlan | None:
     """A plan for sums of real numbers over at least one product; None where it would not be fast."""
     lanes, size = s.arithmetic.lanes(target), s.arithmetic.total.bytes
     registers = 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
-    panels = _panels(s.output.size, lanes)
-    most = (registers - 4) // panels[0].vectors
+    panels = [Panel(0, 1, lanes, s.output.size)] if s.together > 1 else _panels(s.output.size, lanes)
+    vectors = panels[0].vectors
+    kept = 4 if s.together == 1 else vectors + 1  # beside the sums: factors of rhs, and one of lhs at a time
+    most = (registers - kept) // vectors
     order = sorted(s.axes, key=lambda a: (-a.lhs, a.inputs == 1))
     rows, columns, cuts = _tile(order, most)
     laid = [Laid(a, a.taps, 1, cuts.get(i, OutputCut(a.outputs, a.outputs))) for i, a in enumerate(order)]
@@ -248,7 +253,7 @@ def _split(axes: Sequence[Laid], width: int, lanes: int, size: int) -> tuple[lis
     if bytes_of(axes) <= costs.PATCH_BYTES // 2:
         return list(axes), None
     for limit in (costs.PATCH_BYTES // 2, 2 * costs.PATCH_BYTES, costs.MOST_PATCH_BYTES):
-        for number, a in enumerate(axes):
+        for number, a in [(i, a) for i, a in enumerate(axes) if a.axis.together == 1]:
             for taps in (t for t in range(a.axis.taps - 1, 0, -1) if a.axis.taps % t == 0):
                 laid = [replace(b, taps=taps) if b is a else b for b in axes]
                 if bytes_of(laid) <= limit:

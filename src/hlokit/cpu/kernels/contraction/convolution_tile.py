@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hlokit.cpu.kernels.contraction.convolution_plan import Panel, WindowPlan
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
-from hlokit.cpu.kernels.contraction.results import put
+from hlokit.cpu.kernels.contraction.results import put, totals
 from hlokit.cpu.kernels.contraction.tile import Steps, VectorTile
 from hlokit.cpu.kernels.routine import Call, up
 from hlokit.cpu.llvm import Function, Index, Module, Pointer, Value, transposed
@@ -60,7 +60,10 @@ class ConvolutionTile:
     def _kernel(self) -> VectorTile:
         """The sums of the tile: a row for each output."""
         rows = tuple(self._input(output) for output in self.outputs)
-        return VectorTile(self.s.arithmetic, self.lanes, rows, self.panel.vectors, is_paired=self.s.shared > 0)
+        is_paired, is_along = self.s.shared > 0, self.s.together > 1
+        return VectorTile(
+            self.s.arithmetic, self.lanes, rows, self.panel.vectors, is_paired=is_paired, is_along=is_along
+        )
 
     def _input(self, output: tuple[int, int]) -> int:
         """Bytes from the tile's first input to that of an output."""
@@ -89,7 +92,9 @@ class ConvolutionTile:
 
     def _store(self, sums: Sequence[Value]) -> None:
         last, spanned = len(self.s.dimensions) - 1, self._spanned()
-        if self.s.feature_dim == last:
+        if self.s.together > 1:
+            self._store_totals(sums)
+        elif self.s.feature_dim == last:
             self._store_features(sums)
         elif last in spanned and self.plan.axes[spanned[last]].axis.step == 1:
             self._store_turned(sums)
@@ -122,7 +127,8 @@ class ConvolutionTile:
     def _store_features(self, sums: Sequence[Value]) -> None:
         vectors = self.panel.vectors
         if self.call.store is not None:
-            self._store_looped(sums)
+            kept = self._kept(sums, len(sums) * self.lanes)
+            self._store_looped(kept, self.lanes, [self._valid(v) for v in range(vectors)])
             return
         for m, output in enumerate(self.outputs):
             for v in range(vectors):
@@ -140,18 +146,36 @@ class ConvolutionTile:
             kept[i * self.lanes].store(value)
         return kept
 
-    def _store_looped(self, sums: Sequence[Value]) -> None:
-        """Output by output, from memory: an epilogue is written out once for all of them."""
-        f, lanes, width = self.f, self.lanes, self.panel.vectors * self.lanes
-        kept = self._kept(sums, len(sums) * lanes)
+    def _store_looped(self, kept: Pointer, lanes: int, valid: Sequence[int]) -> None:
+        """Output by output, from memory, vectors of `lanes` of which so many are `valid`: an epilogue is written out
+        once for all of them."""
+        f, width = self.f, len(valid) * lanes
         rows, columns = (max(output[k] for output in self.outputs) + 1 for k in (0, 1))
         with f.loop(0, rows) as row, f.loop(0, columns) as column:
             line = kept[row.index * (columns * width) + column.index * width]
-            for v in range(self.panel.vectors):
-                count = self._valid(v)
+            for v, count in enumerate(valid):
                 value = line[v * lanes].load(1 if count == 1 else lanes)
                 mask = None if count == 1 else lanes_up_to(f, count, lanes)
                 self._put(self._index((row.index, column.index), v * lanes), value, mask)
+
+    def _store_totals(self, sums: Sequence[Value]) -> None:
+        """The totals of vectors along inputs: for each output the features, to a power of two, side by side."""
+        f, lanes, features = self.f, self.lanes, self.panel.vectors
+        few = 1 << (features - 1).bit_length()
+        nothing = f.constant(0, self.scalar.of(lanes))
+        room = up(len(self.outputs) * few, lanes)
+        lines = [nothing] * room
+        for i, value in enumerate(sums):
+            lines[i // features * few + i % features] = value
+        kept = f.local(self.scalar, room, 64)
+        for i in range(0, room, lanes):
+            kept[i].store(totals(lines[i : i + lanes]))
+        if self.s.feature_dim == len(self.s.dimensions) - 1:
+            self._store_looped(kept, few, [features])
+            return
+        for m, output in enumerate(self.outputs):
+            with f.loop(0, features) as feature:
+                self._put(self._index(output, feature.index), kept[feature.index + m * few].load(), None)
 
     def _store_turned(self, sums: Sequence[Value]) -> None:
         """Turned in registers, then feature by feature, a line of outputs at a time."""

@@ -74,6 +74,8 @@ MOST_NEAR_ROWS, NEAR_BYTES = 12, {True: 1 << 22, False: 1 << 20}
 tiles again and again, whose sums are in registers."""
 PAGE_BYTES = 4096
 """Rows of an operand at multiples of so many bytes fall into one set of the first cache."""
+FEW_FEATURES = 2
+"""Lanes for each output feature of a convolution from which vectors lie along its input features."""
 LEAST_ALONG = 16
 """Vectors along the inner axis of a product of more rows than few, whose sums are in vectors along that axis."""
 LEAST_STREAMED = 32

@@ -43,28 +43,35 @@ class TiledConvolution:
 
 
 class _Weights:
-    """Packs rhs: group, panel, product, feature, the products in the order in which they are summed."""
+    """Packs rhs: group, panel, vector of products, feature, the products in the order in which they are summed.
+
+    steps  vectors of products in a sum
+    """
 
     def __init__(self, call: Call, module: Module, plan: WindowPlan) -> None:
         self.plan, self.s, self.fn = plan, plan.space, phase_function(call)
         self.scratch = self.fn.table(3, plan.space.arithmetic.total)
         taps = [laid.axis for laid in plan.tap_axes]
-        inner = Axis(tuple(a.taps for a in taps), {"rhs": tuple(a.rhs for a in taps)})
-        features = Axis((self.s.output.size,), {"rhs": (self.s.output.rhs,)})
+        counts, strides = tuple(a.taps // a.together for a in taps), tuple(a.rhs * a.together for a in taps)
+        lanes = [a for a in taps if a.together > 1]
+        sizes = (self.s.output.size, *(a.together for a in lanes))
+        features = Axis(sizes, {"rhs": (self.s.output.rhs, *(a.rhs for a in lanes))})
+        self.steps = math.prod(counts)
+        inner = Axis(counts, {"rhs": strides})
         side = ProductSide(1, self.s.operand, "rhs", features, inner, plan.space.arithmetic)
         self.operand = Operand(module, call.target, self.fn.table(1), side)
 
     def written(self) -> Phase:
         plan, s, fn = self.plan, self.s, self.fn
         panels = s.group.size * sum(p.count for p in plan.panels)
-        wanted = max(1, min(64, panels * s.steps * plan.width // costs.WEIGHTS_CHUNK))
-        depth = up(-(-s.steps // -(-wanted // panels)), _RUN)
-        sizes = [s.group.size, panels // s.group.size, -(-s.steps // depth)]
+        wanted = max(1, min(64, panels * self.steps * plan.width // costs.WEIGHTS_CHUNK))
+        depth = up(-(-self.steps // -(-wanted // panels)), _RUN)
+        sizes = [s.group.size, panels // s.group.size, -(-self.steps // depth)]
         units = math.prod(sizes)
         with fn.loop(*shared_out(fn, units, min(units, wanted))) as loop:
             group, number, part = unravelled(loop.index, sizes)
             begin, passed = part * depth, 0
-            count = (fn.index(s.steps) - begin).least(depth)
+            count = (fn.index(self.steps) - begin).least(depth)
             for panel in plan.panels:
                 with fn.when((number - passed).compare("ult", panel.count)):
                     self._panel(panel, group, number - passed, Run(begin, count, count))

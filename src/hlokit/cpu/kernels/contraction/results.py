@@ -10,6 +10,19 @@ from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import POINTER, Function, Index, Value
 
 
+def totals(sums: Sequence[Value]) -> Value:
+    """A vector of the totals of vectors, in a number that is a power of two; of one vector twice its total."""
+    sums = sums if len(sums) > 1 else [*sums, *sums]
+    parts = sums[0].lanes
+    while parts > 1:
+        parts //= 2
+        lanes = sums[0].lanes if len(sums) == 1 else 2 * sums[0].lanes  # of both that hold parts of sums
+        firsts = [k for k in range(lanes) if k // parts % 2 == 0]
+        pairs = zip(sums[::2], sums[1::2] or [None], strict=True)
+        sums = [x.shuffled(firsts, y) + x.shuffled([k + parts for k in firsts], y) for x, y in pairs]
+    return sums[0]
+
+
 def put(
     fn: Function, call: Call, place: Sequence[Index] | Index, sums: Sequence[Value], mask: Value | None = None
 ) -> None:

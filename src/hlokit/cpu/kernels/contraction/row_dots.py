@@ -9,6 +9,7 @@ from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, has_32_registe
 from hlokit.cpu.kernels.contraction.elements import element_bytes
 from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product, ProductPlan
 from hlokit.cpu.kernels.contraction.gemm_plan import Blocking, sides_of
+from hlokit.cpu.kernels.contraction.results import totals
 from hlokit.cpu.kernels.contraction.space import Space
 from hlokit.cpu.kernels.routine import Call, up
 from hlokit.cpu.llvm import Index, Value
@@ -52,7 +53,7 @@ class RowDots(Product):
         left = [places["lhs"] + self.lhs.side.free.offset("lhs", fn.index(i)) for i in range(m)]
         sums = self._run(left, right, [fn.constant(0, total.of(lanes))] * (m * each))
         for i in range(m):
-            self.sums.to(total)[first + i * lanes].store(_totals(sums[i * each : (i + 1) * each]))
+            self.sums.to(total)[first + i * lanes].store(totals(sums[i * each : (i + 1) * each]))
 
     def _run(self, left: Sequence[Index], right: Sequence[Index], sums: list[Value]) -> list[Value]:
         """Vectors of sums along the inner axis."""
@@ -82,19 +83,6 @@ class RowDots(Product):
         xs = [self.lhs.read(place + inner["lhs"], lanes, mask) for place in left]
         ys = [self.rhs.read(place + inner["rhs"], lanes, mask) for place in right]
         return outer_product(self.arithmetic.multiplied, xs, ys, sums)
-
-
-def _totals(sums: Sequence[Value]) -> Value:
-    """A vector of the totals of vectors, in a number that is a power of two; of one vector twice its total."""
-    sums = sums if len(sums) > 1 else [*sums, *sums]
-    parts = sums[0].lanes
-    while parts > 1:
-        parts //= 2
-        lanes = sums[0].lanes if len(sums) == 1 else 2 * sums[0].lanes  # of both that hold parts of sums
-        firsts = [k for k in range(lanes) if k // parts % 2 == 0]
-        pairs = zip(sums[::2], sums[1::2] or [None], strict=True)
-        sums = [x.shuffled(firsts, y) + x.shuffled([k + parts for k in firsts], y) for x, y in pairs]
-    return sums[0]
 
 
 def _columns_at_once(rows: int, call: Call) -> int:

@@ -29,6 +29,7 @@ class VectorTile:
     rows        bytes from the first row's factors of lhs to those of each row
     vectors     side by side, of `lanes` columns each, of which `columns` exist in rhs; None: all
     is_paired   lhs has vectors, too, each multiplied by one of rhs lane by lane: columns have rows of their own
+    is_along    lhs has one vector a row, multiplied by each of rhs lane by lane: sums lie along the inner axis
     """
 
     arithmetic: Arithmetic
@@ -37,6 +38,7 @@ class VectorTile:
     vectors: int
     columns: int | None = None
     is_paired: bool = False
+    is_along: bool = False
 
     @property
     def places(self) -> list[tuple[int, int, int]]:
@@ -91,8 +93,10 @@ class VectorTile:
         return [vectors[v : v + a.parts] for v in range(0, count, a.parts)]
 
     def _left(self, address: Pointer) -> list[Value]:
-        """One unit of lhs in every lane, by part."""
+        """One unit of lhs in every lane, or a vector of them, by part."""
         a = self.arithmetic
+        if self.is_along:
+            return [address.load(self.lanes)]
         unit = address if a.group == 1 else address.to(I32, a.packed.bytes)
         return [unit[part].load().splat(self.lanes) for part in range(a.parts)]
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, arithmetic
 from hlokit.cpu.kernels.contraction.denormals import PhaseFunction, may_flush
 from hlokit.cpu.kernels.contraction.space import row_major_strides, stride_of
@@ -28,6 +29,7 @@ class WindowAxis:
 
     outputs    number of outputs; in the result's dimension `dim` they lie at first + o * step (dim -1: in none)
     lhs, rhs   elements from one input to the next, from one tap to the next
+    together   neighbouring taps, inputs that lie side by side, whose products a vector of sums adds to its lanes
     """
 
     outputs: int
@@ -42,6 +44,7 @@ class WindowAxis:
     dim: int = -1
     first: int = 0
     step: int = 1
+    together: int = 1
 
     @property
     def is_inside(self) -> bool:
@@ -108,6 +111,11 @@ class WindowSpace:
         return math.prod(a.taps for a in self.axes)
 
     @property
+    def together(self) -> int:
+        """Lanes of a sum, which are added up at its end; 1: lanes are output features."""
+        return math.prod(a.together for a in self.axes)
+
+    @property
     def places(self) -> int:
         """Sums for one output feature."""
         return math.prod(a.outputs for a in self.axes)
@@ -171,6 +179,16 @@ def by_features(s: WindowSpace) -> WindowSpace:
     """Groups as a dimension of output features of which each has inputs of its own: what vectors run along."""
     outputs = Grouped(s.group.size * s.output.size, s.group.lhs, s.output.rhs)
     return replace(s, group=Grouped(1, 0, 0), output=outputs, shared=s.output.size)
+
+
+def along_inputs(s: WindowSpace, lanes: int) -> WindowSpace | None:
+    """Sums in vectors along the input features, if outputs have too few features to fill a vector."""
+    if s.output.size * costs.FEW_FEATURES > lanes or s.steps < costs.LEAST_ALONG * lanes // 2:
+        return None
+    for number, a in enumerate(s.axes):
+        if a.lhs == 1 and a.outputs == 1 and a.tap == 1 and a.taps % lanes == 0 and a.is_inside:
+            return replace(s, axes=(*s.axes[:number], replace(a, together=lanes), *s.axes[number + 1 :]))
+    return None
 
 
 def without_holes(s: WindowSpace) -> list[WindowSpace]:
