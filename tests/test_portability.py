@@ -220,6 +220,8 @@ import scipy.linalg, scipy.special, rich.console, rich.table, cyclopts, llvmlite
 import google.protobuf.message
 llvmlite.binding.initialize_all_targets()
 sys.platform = system
+if system == "win32":
+    shutil._use_fd_functions = False
 for module, names in missing.items():
     if names == ["*"]:
         sys.modules[module] = None

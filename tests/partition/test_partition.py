@@ -251,6 +251,39 @@ ENTRY e {
     assert not found.reasons
 
 
+BATCHED = """HloModule m
+ENTRY e {
+  x = f32[8,3,2]{1,2,0} parameter(0), sharding={MESH, [{'a'}, {}, {'b'}]}
+  scale = f32[4] parameter(1), sharding={MESH, [{'a'}]}
+  c = (f32[8,3,2]{1,2,0}, f32[8]{0}) custom-call(x, scale), custom_call_target="partition_batched",
+    operand_layout_constraints={f32[8,3,2]{1,2,0}, f32[4]{0}}, frontend_attributes={num_batch_dims="COUNT"}
+  y = f32[8,3,2]{1,2,0} get-tuple-element(c), index=0
+  n = f32[8] get-tuple-element(c), index=1
+  ROOT r = (f32[8,3,2]{1,2,0}, f32[8]) tuple(y, n), sharding={{MESH, [{'a'}, {}, {}]}, {MESH, [{'a'}]}}
+}"""
+
+
+def test_batch_dimensions_of_custom_calls() -> None:
+    """PART-7: num_batch_dims promises that a call for some elements of the first dimensions gives theirs."""
+    sizes: list[int] = []
+
+    def batched(x: Any, scale: Any) -> Any:
+        sizes.append(len(x))
+        return x * scale.sum(), x.sum((1, 2))
+
+    hk.register_custom_call("partition_batched", batched)
+    found = parted(BATCHED.replace("COUNT", "1"))
+    assert set(sizes) == {4, 8}  # in parts, and whole for comparison
+    call = next(i for i in found.module.entry.instructions if i.opcode == "custom-call")
+    assert str(call.shape) == "(f32[4,3,2]{1,2,0}, f32[4]{0})"
+    assert str(call.op.operand_layout_constraints[0]) == "f32[4,3,2]{1,2,0}"
+    assert kinds(found) == ["all-gather", "all-gather"]  # of a matrix, and of what has no batch dimension
+    for count in ("0", "x", "2"):  # not all results have two dimensions
+        sizes.clear()
+        parted(BATCHED.replace("COUNT", count))
+        assert set(sizes) == {8}
+
+
 @pytest.mark.parametrize(
     "op",
     [

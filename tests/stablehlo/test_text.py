@@ -241,3 +241,17 @@ def test_locations_are_as_deep_as_call_stacks(opening: str, closing: str) -> Non
     assert {"f.py": 3, "g.py": 7, "": 0}[metadata.source_file] == metadata.source_line
     with pytest.raises(hk.ParseError):
         hk.parse(text.replace(closing * 10_000, closing * 9_999))
+
+
+def test_frontend_attributes_of_several_results() -> None:
+    """They are the tuple's and its elements', as in XLA."""
+    module = hk.parse(
+        """module { func.func public @main(%x: tensor<2x3xf32>) -> tensor<2xf32> {
+      %0:2 = stablehlo.custom_call @f(%x) {api_version = 4 : i32, backend_config = {},
+        mhlo.frontend_attributes = {num_batch_dims = "1"}} : (tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2xf32>)
+      return %0#1 : tensor<2xf32> } }"""
+    )
+    call = module.entry.root.operands[0]
+    for instruction in (call, module.entry.root):
+        assert instruction.extra is not None and instruction.extra.frontend_attributes == {"num_batch_dims": "1"}
+    assert call.extra is not None and call.extra.backend_config == "{}"

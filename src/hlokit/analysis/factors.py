@@ -117,17 +117,33 @@ def _letter(number: int) -> str:
 def relation_of(instruction: Instruction) -> Relation | None:
     """The relation of an instruction; None where its op's form says nothing of dimensions, or shapes are dynamic."""
     operands = tuple(o.shape for o in instruction.operands)
-    return relation(instruction.op, operands, instruction.shape)
+    return relation(instruction.op, operands, instruction.shape, batch_dims_of(instruction))
+
+
+BATCH_DIMS = "num_batch_dims"
+"""The frontend attribute that promises so many batch dimensions of a custom call: JAX's, of targets that are batch
+partitionable."""
+
+
+def batch_dims_of(instruction: Instruction) -> int:
+    """The first dimensions of all operands and results along which a custom call is a call for each element; 0 if
+    nothing promises that, or if it stands for a computation of these sizes."""
+    if instruction.opcode != "custom-call" or instruction.extra is None or instruction.called:
+        return 0
+    text = instruction.extra.frontend_attributes.get(BATCH_DIMS, "")
+    return int(text) if text.isdecimal() and len(text) < 4 else 0
 
 
 @lru_cache(maxsize=4096)
-def relation(op: Op, operands: tuple[Shape, ...], result: Shape) -> Relation | None:
+def relation(op: Op, operands: tuple[Shape, ...], result: Shape, batch_dims: int = 0) -> Relation | None:
     """As `relation_of`, for operands and a result of these shapes."""
     leaves = list(result.leaves())
     if not all(s.is_array and not s.is_dynamic for s in chain(operands, leaves)) or not leaves:
         return None
     if any(0 in s.dimensions for s in chain(operands, leaves)):
         return None  # there is no element to relate
+    if batch_dims:
+        return _batched(operands, leaves, batch_dims)
     rule = _FORMS.get(op.form)
     return rule(op, operands, leaves) if rule is not None else None
 
@@ -275,6 +291,19 @@ def _kernel(op: Op, operands: Sequence[Shape], results: Sequence[Shape]) -> Rela
             draft.add(d, results[0].dimensions[d], "whole" if d - rank in whole else "same")
             for array in chain(draft.operands, draft.results):
                 array[d].append(d)
+    return draft.complete()
+
+
+def _batched(operands: Sequence[Shape], results: Sequence[Shape], count: int) -> Relation:
+    """The first dimensions go with each other, if all results have them; operands that do not are needed whole."""
+    draft = _Draft(operands, results)
+    sizes = results[0].dimensions[:count]
+    if len(sizes) < count or any(shape.dimensions[:count] != sizes for shape in results):
+        return draft.complete()
+    for shape, array in zip(draft.shapes, chain(draft.operands, draft.results), strict=True):
+        if shape.dimensions[:count] == sizes:
+            for d, size in enumerate(sizes):
+                array[d].append(draft.add(d, size))
     return draft.complete()
 
 
@@ -610,4 +639,4 @@ _FORMS: dict[str, Callable[[Op, Sequence[Shape], Sequence[Shape]], Relation]] = 
     "scatter": _scatter,
 }
 
-__all__ = ["Factor", "Relation", "Start", "relation", "relation_of"]
+__all__ = ["Factor", "Relation", "Start", "batch_dims_of", "relation", "relation_of"]

@@ -94,6 +94,13 @@ class CustomCall(Op, name="custom-call"):
             check(self.output_shape.static is wanted.static, "BEY-80", "result shape", self.output_shape, wanted)
         return self.output_shape
 
+    def resized(self, operands: Sequence[Shape], result: Shape) -> "CustomCall":
+        constraints = self.operand_layout_constraints
+        if constraints is not None:
+            constraints = tuple(_laid_out_as(c, o) for c, o in zip(constraints, operands, strict=True))
+        shape = _laid_out_as(self.output_shape, result)
+        return self.replace(operand_layout_constraints=constraints, output_shape=shape)
+
     def _check_alias(
         self, operands: tuple[Shape, ...], output_index: tuple[int, ...], number: int, operand_index: tuple[int, ...]
     ) -> None:
@@ -136,3 +143,10 @@ class CustomCall(Op, name="custom-call"):
         raise UnknownTargetError(
             f"custom-call: no target {name!r} is registered for {searched()}; {adds} adds one [CCALL-4]"
         )
+
+
+def _laid_out_as(old: Shape, shape: Shape) -> Shape:
+    """The shape with the layouts of another of the same structure."""
+    if shape.is_tuple:
+        return Shape.tuple([_laid_out_as(*pair) for pair in zip(old.elements, shape.elements, strict=True)])
+    return shape.with_layout(old.layout) if shape.is_array else shape

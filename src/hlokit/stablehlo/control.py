@@ -231,7 +231,7 @@ def _api_version(site: Site, target: str) -> int:
 def _backend_config(site: Site, is_typed: bool) -> str:
     """A string; or a dictionary: as it is written for the typed interface, as JSON for the others."""
     given = site.get("backend_config", default="")
-    if not given:
+    if given == "":
         given = site.get("mhlo.backend_config", default="")
     if not isinstance(given, Dictionary):
         return str(given)

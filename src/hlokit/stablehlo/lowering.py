@@ -251,6 +251,10 @@ class Lowering:
             placement = placement_of(attributes.get("sdy.sharding"), self.program.meshes)
             if placement is not None:
                 prioritize(instruction, placement)
+        self.keep_frontend_attributes(instruction, attributes)
+
+    def keep_frontend_attributes(self, instruction: Instruction, attributes: Mapping[str, Any]) -> None:
+        """Keeps the frontend attributes alone: those of an operation of several results are its tuple's, too."""
         frontend = attributes.get("mhlo.frontend_attributes")
         if isinstance(frontend, dict):
             found = {k: v for k, v in frontend.items() if isinstance(v, str)}  # pyright: ignore[reportUnknownVariableType]

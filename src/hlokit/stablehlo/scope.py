@@ -277,6 +277,9 @@ class Scope:
         for result in results:
             if result.instruction.id >= before:
                 self.lowering.mark(result.instruction, operation.attributes, operation.start)
+        for result in results[:1]:
+            if result.instruction.opcode == "get-tuple-element" and result.instruction.operands[0].id >= before:
+                self.lowering.keep_frontend_attributes(result.instruction.operands[0], operation.attributes)
         self._bind(operation, results)
 
     def _rule(self, rule: Rule, operation: Operation) -> Rule:

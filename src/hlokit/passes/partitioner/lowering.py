@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hlokit.analysis.factors import Relation, Start, relation, relation_of
+from hlokit.analysis.factors import BATCH_DIMS, Relation, Start, batch_dims_of, relation, relation_of
 from hlokit.analysis.reducers import is_choice, neutral_value, single_op
 from hlokit.builder import constants, control, elementwise, indexing, movement
 from hlokit.builder.core import Builder, XlaOp
@@ -161,9 +161,13 @@ class Lowering:
         for made in self.builder.computation.instructions[first:]:
             if extra.metadata is not None:
                 made.extra = Extra(metadata=extra.metadata.copied())
-            if extra.backend_config and type(made.op) is type(instruction.op):
+            if type(made.op) is not type(instruction.op):
+                continue
+            if extra.backend_config:
                 own = made.ensure_extra()
                 own.backend_config, own.backend_config_is_json = extra.backend_config, extra.backend_config_is_json
+            if BATCH_DIMS in extra.frontend_attributes:
+                made.ensure_extra().frontend_attributes[BATCH_DIMS] = extra.frontend_attributes[BATCH_DIMS]
 
     # -- placements
 
@@ -792,7 +796,7 @@ class _Related:
             return None
         if found.logical.static is not wanted.logical.static:
             return None
-        local = relation(op, tuple(given), wanted)
+        local = relation(op, tuple(given), wanted, batch_dims_of(instruction))
         return op if local is not None and self._is_alike(local, [*operands, *results], [*given, *made]) else None
 
     def _is_alike(self, local: Relation, placements: Sequence[Placement], shapes: Sequence[Shape]) -> bool:
