@@ -320,3 +320,27 @@ def test_large_copies_are_shared() -> None:
     text = """x = f32[400,1000] parameter(0) u = f32[3,1000] parameter(1) i = s32[] parameter(2) z = s32[] constant(0)
     ROOT r = f32[400,1000] dynamic-update-slice(x, u, i, z)"""
     same(text, numbers((400, 1000)), numbers((3, 1000)), np.int32(77), threads=2)
+
+
+CHOSEN = """HloModule m
+ENTRY e {
+  x = f32[20000] parameter(0)
+  y = f32[20000] parameter(1)
+  i = s32[ROWS,1] parameter(2)
+  p = f32[20000] multiply(x, y)
+  c = f32[60000] concatenate(x, y, p), dimensions={0}
+  ROOT g = f32[ROWS] gather(c, i), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0},
+    index_vector_dim=1, slice_sizes={1}
+}
+"""
+
+
+@pytest.mark.parametrize("rows", [500, 50_000])
+def test_what_takes_several_gathers_for_each_element_is_stored(rows: int) -> None:
+    """Unless few elements are picked."""
+    compiled = hk.compile(hk.parse(CHOSEN.replace("ROWS", str(rows))), threads=1)
+    rng = np.random.default_rng(rows)
+    x, y = rng.normal(size=(2, 20000)).astype(np.float32)
+    i = rng.integers(0, 60000, (rows, 1)).astype(np.int32)
+    np.testing.assert_array_equal(compiled(x, y, i), np.concatenate([x, y, x * y])[i[:, 0]])
+    assert any("gathers would make" in why for _, _, why in compiled.reasons) == (rows > 500)

@@ -82,7 +82,7 @@ class Build:
         if self._depth >= MAX_DEPTH:
             raise Materialise(leaf, "the chain of instructions is too long for one kernel", is_size=True)
         expressions = self.expressions
-        before, costly = expressions.work, expressions.costly
+        before, costly, gathers = expressions.work, expressions.costly, expressions.gathers
         self._depth += 1
         try:
             value = self._computed(leaf, index)
@@ -93,6 +93,7 @@ class Build:
         weight = max(0, expressions.work - before - 1) * (loop.trips if loop is not None else 1)  # one load is anyway
         self.recomputation.weigh(leaf, weight)
         if not self._loops.passes:
+            self.recomputation.check_gathered(leaf, index, expressions.gathers - gathers)
             self.recomputation.check_invariant(leaf, index, weight + 10 * (expressions.costly - costly), value)
         return value
 

@@ -128,6 +128,16 @@ def index_deps(index: Index) -> int:
     return deps
 
 
+def is_gathered(place: Affine) -> bool:
+    """Whether elements at neighbouring steps of an axis may lie anywhere, and none of another axis side by side."""
+    scattered = 0
+    for node in runtime_nodes(place):
+        scattered |= node.deps
+    return bool(scattered) and not any(
+        isinstance(key, LoopAxis) and abs(c) == 1 and not key.bit & scattered for key, c in place.terms
+    )
+
+
 def runtime_nodes(affine: Affine) -> list[Node]:
     """The integers of an affine that are known at run time alone."""
     return [key.node for key, _ in affine.terms if isinstance(key, RuntimeInt)]
@@ -140,6 +150,7 @@ class Expressions:
         self.nodes: dict[tuple[Any, ...], Node] = {}
         self.work = 0  # nodes that cost something at every step: not constants, not what places and their tests are
         self.costly = 0  # those of them that take ten times as long
+        self.gathers = 0  # loads of elements that lie anywhere
 
     def node(self, op: str, dtype: DType, args: Sequence[Node] = (), data: Any = None) -> Node:
         """The one node of this meaning."""
@@ -148,6 +159,7 @@ class Expressions:
         found = self.nodes.get(key)
         if found is None:
             self.costly += op in COSTLY
+            self.gathers += op == "load" and is_gathered(data[1])
             self.work += op not in ("const", "number", "range") and (dtype is not dtypes.pred or op == "load")
             found = self.nodes[key] = Node(op, dtype, args, data, _deps(op, args, data), len(self.nodes))
         return found

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from hlokit.cpu.loops.arithmetic import NodeEmitter, parts_of
-from hlokit.cpu.loops.expr import index_deps, reachable
+from hlokit.cpu.loops.expr import index_deps, reachable, runtime_nodes
 from hlokit.cpu.loops.folding import FoldBuilder
 from hlokit.cpu.loops.space import IterationSpace
 from hlokit.cpu.lower.leaf import Leaf, Source
@@ -17,6 +17,8 @@ from hlokit.forms.affine import Index
 _STAGE = 1 << 15
 """Elements from which on a fold of a fold's results is worth two kernels."""
 
+_GATHER = 16
+"""Nodes that take as long as the gather of an element: a lane of a vector of them takes a cycle."""
 _COSTLY_INVARIANT = 8
 _MANY_STEPS = 8
 """From here on a value that is the same in all steps of a loop is stored before it."""
@@ -67,6 +69,14 @@ class Recomputation:
         operand = self.source.leaf(leaf.instruction.operands[0]).shape
         if again and operand.size >= _STAGE and operand.size >= 64 * leaf.shape.size:
             raise Materialise(leaf, "the first stage of a fold in two")
+
+    def check_gathered(self, leaf: Leaf, index: Index, gathers: int) -> None:
+        """Cuts what is picked anywhere and takes several gathers for each element, as a concatenation's parts do."""
+        if gathers < 2 or not any(node.deps for affine in index for node in runtime_nodes(affine)):
+            return
+        elements = self._let_through(index_deps(index))
+        if elements * (gathers - 1) * _GATHER > 8 * leaf.shape.size + 20000:
+            raise Materialise(leaf, f"{gathers} gathers would make each of {elements} elements")
 
     def check_invariant(self, leaf: Leaf, index: Index, cost: int, value: Any) -> None:
         """Cuts values that do not depend on an outer loop, yet on one in it: each of its steps computes them again."""
