@@ -86,7 +86,6 @@ def test_quantize_anew() -> None:
 @pytest.mark.parametrize(
     ("operation", "function"),
     [
-        ("stablehlo.add", np.add),
         ("stablehlo.subtract", np.subtract),
         ("stablehlo.multiply", np.multiply),
         ("stablehlo.maximum", np.maximum),

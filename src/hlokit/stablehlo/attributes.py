@@ -21,7 +21,7 @@ from hlokit.stablehlo.lexer import (
     MlirLexer,
 )
 from hlokit.stablehlo.literals import DenseReader
-from hlokit.stablehlo.quantization import fits_axis, read_quantized
+from hlokit.stablehlo.quantization import fits_axis, has_fitting_scales, read_quantized
 from hlokit.stablehlo.tree import (
     MAX_RANK,
     Dense,
@@ -164,6 +164,8 @@ class AttributeReader:
         inner = lexer.balanced() if lexer.value == "<" else ""
         if name == "quant.uniform":
             element = read_quantized(inner)
+            if element is not None and not has_fitting_scales(element):
+                raise lexer.error(f"a scale is out of the range of {element.expressed}", start)
             if element is not None:
                 return element
         return OtherType(lexer.text[start : lexer.start].strip())
@@ -216,6 +218,8 @@ class AttributeReader:
         for i, size in enumerate(sizes):
             bound = str(bounds[i]) if i < len(bounds) else "?"
             if size != "?":
+                if bound.isdecimal():
+                    raise self.lexer.error(f"dimension {i} of size {size} has a bound")
                 result.append(int(size))
             else:
                 result.append(f"<={bound}" if bound.isdecimal() else "?")

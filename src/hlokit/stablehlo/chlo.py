@@ -23,7 +23,7 @@ from hlokit.stablehlo.movement import RULES as MOVEMENT
 from hlokit.stablehlo.products import precisions
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.types.dimension_numbers import DotDimensionNumbers, RaggedDotDimensionNumbers
-from hlokit.types.shape import Shape
+from hlokit.types.shape import UNBOUNDED, Shape
 
 UNARY: dict[str, Callable[[XlaOp], XlaOp]] = {
     "acos": hyperbolic.acos,
@@ -138,6 +138,8 @@ def _constant_like(site: Site) -> XlaOp:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise site.error(f"{site.name}: the value is not a number")
     dtype = site.result().dtype
+    if dtype.is_integral and isinstance(value, float):
+        raise site.error(f"{site.name}: the value {value} is not of the result's type {dtype}")
     if dtype is not operand.dtype:
         operand = elementwise.convert_element_type(operand, dtype)
     if dtype.is_integral:
@@ -184,6 +186,10 @@ def _scan(site: Site) -> list[XlaOp]:
         if not operand.shape.is_array or not 0 <= dimension < operand.rank:
             raise site.error(f"{site.name}: {operand.shape} has no dimension {dimension}")
     sizes = [o.shape.dimensions for o in site.operands[: counts[0]]]
+    if site.has("scan_dim_size"):
+        steps = site.integer("scan_dim_size")
+        if any(size[dimension] not in (steps, UNBOUNDED) for size in sizes):
+            raise site.error(f"{site.name}: scan_dim_size is {steps}, dimension {dimension} has another size")
     slices = [
         Shape.array(o.dtype, (*size[:dimension], *size[dimension + 1 :]))
         for o, size in zip(site.operands, sizes, strict=False)

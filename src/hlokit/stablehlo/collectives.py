@@ -10,7 +10,7 @@ from hlokit.ops.collectives import AllGather, AllReduce, CollectiveReduce, Reduc
 from hlokit.ops.exchanges import RaggedAllToAll
 from hlokit.stablehlo.shardings import mesh_of
 from hlokit.stablehlo.site import Rule, Site
-from hlokit.stablehlo.tree import DialectAttribute, Symbol
+from hlokit.stablehlo.tree import Dense, DialectAttribute, Symbol
 from hlokit.types.groups import ReplicaGroups
 from hlokit.types.mesh import Axis, Mesh
 from hlokit.types.shape import Shape
@@ -121,12 +121,17 @@ def _reduce_scatter(site: Site) -> list[XlaOp]:
 def _all_to_all(site: Site) -> list[XlaOp]:
     site.operand(0)
     split, concat, count = (site.integer(name) for name in ("split_dimension", "concat_dimension", "split_count"))
-    groups = _groups(site)
+    groups, given = _groups(site), site.get("replica_groups")
+    if isinstance(given, Dense) and given.shape.rank == 2 and given.shape.dimensions[1] != count:
+        raise site.error(f"{site.name}: groups of {given.shape.dimensions[1]} devices, expected split_count, {count}")
     return [build.all_to_all(o, split, concat, count, groups, None, _channel(site, groups)) for o in site.operands]
 
 
 def _collective_permute(site: Site) -> XlaOp:
     (operand,) = site.exactly(1)
+    given = site.get("source_target_pairs")
+    if isinstance(given, Dense) and given.shape.rank != 2:
+        raise site.error(f"{site.name}: source_target_pairs is not a matrix, found {given.shape}")
     pairs = site.pairs("source_target_pairs")
     return build.collective_permute(operand, pairs, _channel(site, tuple(pairs)))
 

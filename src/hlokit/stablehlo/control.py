@@ -198,6 +198,8 @@ def _custom(site: Site, target: str) -> list[XlaOp]:
     if any(r.is_unbounded for r in results):
         raise site.unsupported(f"the sizes of its result {shape} are not known")
     operands = [operand.shape for operand in site.operands]
+    if site.has("operand_layouts") != site.has("result_layouts") and not site.has("indices_of_shape_operands"):
+        raise site.error(f"{site.name}: layouts are given for operands and results, or for neither")
     constraints = tuple(_laid_out(site, operands, "operand_layouts")) if site.has("operand_layouts") else None
     fields: dict[str, Any] = {
         "custom_call_target": target,
@@ -233,6 +235,10 @@ def _backend_config(site: Site, is_typed: bool) -> str:
     given = site.get("backend_config", default="")
     if given == "":
         given = site.get("mhlo.backend_config", default="")
+    version = site.integer("api_version", default=1)
+    if given and version >= 3 and isinstance(given, Dictionary) != is_typed:
+        wanted = "dictionary" if is_typed else "string"
+        raise site.error(f"{site.name}: backend_config of api_version {version} is a {wanted}")
     if not isinstance(given, Dictionary):
         return str(given)
     return given.text if is_typed else json.dumps(given, sort_keys=True, default=str)
@@ -241,8 +247,12 @@ def _backend_config(site: Site, is_typed: bool) -> str:
 def _laid_out(site: Site, shapes: list[Shape], name: str) -> list[Shape]:
     """The shapes with the layouts that a list of dense<[..]> gives."""
     layouts = site.listed(name)
-    if not site.has(name) or any(shape.is_tuple for shape in shapes) or site.has("indices_of_shape_operands"):
+    if not site.has(name) or site.has("indices_of_shape_operands"):
         return shapes
+    if len(shapes) == 1 and shapes[0].is_tuple and len(layouts) == len(shapes[0].elements) and name == "result_layouts":
+        return [Shape.tuple(_laid_out(site, list(shapes[0].elements), name))]
+    if any(shape.is_tuple for shape in shapes):
+        raise site.error(f"{site.name}: {name}: layouts of {len(layouts)} values, found {', '.join(map(str, shapes))}")
     if len(layouts) != len(shapes):
         raise site.error(f"{site.name}: {name} are {len(layouts)}, for {len(shapes)} values")
     found: list[Shape] = []
@@ -318,9 +328,24 @@ def _after_all(site: Site) -> XlaOp:
 def _infeed(site: Site) -> list[XlaOp]:
     """(data.., token): HLO's gives one value, here a tuple of the data."""
     (token,) = site.exactly(1)
-    shapes = site.results[:-1]
+    shapes = _data(site)
+    layouts = site.get("layout", default=None)
+    if layouts is not None:
+        lists = site.listed("layout")
+        if len(lists) != len(shapes) or not all(isinstance(order, list) for order in lists):
+            raise site.error(f"{site.name}: layout is not a list of {len(shapes)} lists of integers")
+        for order in lists:
+            site.as_integers(order, "layout")
     item, after = communication.infeed_with_token(token, Shape.tuple(shapes), site.string("infeed_config", default=""))
     return [*item, after]
+
+
+def _data(site: Site) -> list[Shape]:
+    """The results but the last, which is a token."""
+    results = site.results
+    if [shape.is_token for shape in results] != [False] * (len(results) - 1) + [True]:
+        raise site.error(f"{site.name} gives arrays, and a token as the last of its results")
+    return results[:-1]
 
 
 def _outfeed(site: Site) -> XlaOp:
@@ -336,6 +361,12 @@ def _channel(site: Site) -> communication.ChannelHandle:
     return communication.ChannelHandle(handle[0], "device_to_device" if site.scope.lowering.is_process else kind)
 
 
+def _check_host_channel(site: Site, direction: str) -> None:
+    """StableHLO's verifier wants the direction in the channel's type, where there is a channel."""
+    if site.has("channel_handle") and _channel(site).type != direction:
+        raise site.error(f"{site.name}: is_host_transfer, with a channel that is not {direction}")
+
+
 def _is_of_host(site: Site) -> bool:
     return site.boolean("is_host_transfer", default=False) and not site.scope.lowering.is_process
 
@@ -344,6 +375,7 @@ def _send(site: Site) -> XlaOp:
     *values, token = site.operands or [site.operand(0)]
     channel = _channel(site)
     if _is_of_host(site):
+        _check_host_channel(site, "device_to_host")
         if len(values) != 1:
             raise site.unsupported("a transfer to the host of several values")
         return communication.send_to_host(
@@ -355,9 +387,10 @@ def _send(site: Site) -> XlaOp:
 
 def _recv(site: Site) -> list[XlaOp]:
     (token,) = site.exactly(1)
-    channel, shapes = _channel(site), site.results[:-1]
+    channel, shapes = _channel(site), _data(site)
     shape = shapes[0] if len(shapes) == 1 else Shape.tuple(shapes)
     if _is_of_host(site):
+        _check_host_channel(site, "host_to_device")
         host = communication.ChannelHandle(channel.handle, "host_to_device")
         data, after = communication.recv_from_host(token, shape, host)
     else:
@@ -365,8 +398,27 @@ def _recv(site: Site) -> list[XlaOp]:
     return [*site.unpacked(data, len(shapes)), after]
 
 
+_ASYNCHRONOUS = frozenset(
+    [
+        "all_gather",
+        "all_reduce",
+        "all_to_all",
+        "collective_broadcast",
+        "collective_permute",
+        "collective_reduce",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "reduce_scatter",
+        "slice",
+    ]
+)
+
+
 def _async_start(site: Site) -> list[XlaOp]:
     """The region's results at once: the future is their value, a tuple where there are several."""
+    names = [operation.name.partition(".")[2] for operation in site.region(0).operations]
+    if len(site.operation.regions) != 1 or len(names) != 2 or names[0] not in _ASYNCHRONOUS:
+        raise site.error(f"{site.name}: its one region holds a collective or a slice, and a return")
     results = manual.inlined(site, site.operands)
     return results if len(results) == 1 else [site.emit(Tuple(), *results)]
 

@@ -205,6 +205,9 @@ def _dynamic_gather(site: Site) -> XlaOp:
 def _gathered(site: Site, operand: XlaOp, indices: XlaOp, sizes: tuple[int, ...]) -> XlaOp:
     numbers = site.parameters("dimension_numbers")
     fields: dict[str, Any] = {name: site.as_integers(numbers.get(name, ()), name) for name in _GATHER_LISTS}
+    twice = {*fields["start_index_map"]} & {*fields["operand_batching_dims"]}
+    if twice:
+        raise site.error(f"{site.name}: dimension {min(twice)} is in start_index_map and in operand_batching_dims")
     fields["index_vector_dim"] = site.each_integer([numbers.get("index_vector_dim", 0)], "index_vector_dim")[0]
     fields["indices_are_sorted"] = site.boolean("indices_are_sorted", default=False)
     return site.emit(Gather(**fields, slice_sizes=sizes), operand, indices)

@@ -54,19 +54,19 @@ def _dot(site: Site) -> XlaOp:
 
 
 def _dot_general(site: Site) -> XlaOp:
-    if site.has("dot_dimension_numbers"):
-        given = site.parameters("dot_dimension_numbers")
-        lists = tuple(
-            site.as_integers(given.get(f"{name}_dimensions", ()), name)
-            for name in ("lhs_batching", "lhs_contracting", "rhs_batching", "rhs_contracting")
-        )
-    else:
-        batch = _pair(site, "batching_dims")
-        contracting = _pair(site, "contracting_dims")
-        lists = (batch[0], contracting[0], batch[1], contracting[1])
-    fields: dict[str, Any] = dict(zip(_DOT_LISTS, lists, strict=True))
+    fields: dict[str, Any] = dict(zip(_DOT_LISTS, dot_dimensions(site), strict=True))
     fields |= {"operand_precision": precisions(site), "algorithm": _algorithm(site), "output_shape": site.result()}
     return site.emit(Dot(**fields), *_of_one_type(*site.exactly(2)))
+
+
+def dot_dimensions(site: Site) -> list[tuple[int, ...]]:
+    """Batch and contracting dimensions of lhs, then those of rhs, in either spelling."""
+    if site.has("dot_dimension_numbers"):
+        given = site.parameters("dot_dimension_numbers")
+        names = ("lhs_batching", "lhs_contracting", "rhs_batching", "rhs_contracting")
+        return [site.as_integers(given.get(f"{name}_dimensions", ()), name) for name in names]
+    batch, contracting = _pair(site, "batching_dims"), _pair(site, "contracting_dims")
+    return [batch[0], contracting[0], batch[1], contracting[1]]
 
 
 def _of_one_type(lhs: XlaOp, rhs: XlaOp) -> tuple[XlaOp, XlaOp]:
@@ -92,8 +92,11 @@ def _algorithm(site: Site) -> str | None:
         return None
     given = site.parameters("algorithm")
     counts = ("lhs_component_count", "rhs_component_count", "num_primitive_operations")
-    if any(number < 1 for number in site.each_integer([given.get(name, 1) for name in counts], "algorithm")):
+    numbers = site.each_integer([given.get(name, 1) for name in counts], "algorithm")
+    if any(number < 1 for number in numbers):
         raise site.error(f"{site.name}: the counts of an algorithm are positive")
+    if numbers[:2] != (1, 1):
+        raise site.error(f"{site.name}: no algorithm has operands of several components, found {numbers[:2]}")
     if any(precision != "default" for precision in precisions(site)):
         raise site.error(f"{site.name}: an algorithm and precisions other than the default")
 
@@ -118,6 +121,8 @@ def _convolution(site: Site) -> XlaOp:
     padding = window.get("pad") if isinstance(window, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     given = site.get("padding", default=padding if padding is not None else ())  # pyright: ignore[reportUnknownArgumentType]
     array = site.as_array(given, "padding")
+    if array.ndim == 2 and array.shape[1] != 2:
+        raise site.error(f"{site.name}: the padding of a dimension is two numbers, found {array.shape[1]}")
     return convolved(
         site, lhs, rhs, [tuple(map(int, row)) for row in array.reshape(-1, 2)] if array.size % 2 == 0 else []
     )
@@ -125,7 +130,9 @@ def _convolution(site: Site) -> XlaOp:
 
 def convolved(site: Site, lhs: XlaOp, rhs: XlaOp, padding: Sequence[tuple[int, ...]]) -> XlaOp:
     """The convolution whose window and dimension numbers the attributes say, in either spelling."""
-    numbers = _convolution_numbers(site)
+    numbers = convolution_numbers(site)
+    if lhs.dtype is not rhs.dtype:
+        raise site.error(f"{site.name}: element types of lhs and rhs differ: {lhs.dtype} and {rhs.dtype}")
     if not rhs.shape.is_array or any(not 0 <= d < rhs.rank for d in numbers.kernel_spatial_dimensions):
         raise site.error(f"{site.name}: spatial dimensions that the kernel does not have")
     window: Any = site.get("window", default={})
@@ -153,7 +160,7 @@ def convolved(site: Site, lhs: XlaOp, rhs: XlaOp, padding: Sequence[tuple[int, .
     return site.emit(Convolution(**fields), lhs, rhs)
 
 
-def _convolution_numbers(site: Site) -> ConvolutionDimensionNumbers:
+def convolution_numbers(site: Site) -> ConvolutionDimensionNumbers:
     """[b, f, 0]x[o, i, 0]->[b, f, 0], or a dictionary of all parameters."""
     given = site.get("dimension_numbers", "dim_numbers")
     given = given.value if isinstance(given, DialectAttribute) else given
@@ -203,7 +210,10 @@ def _cholesky(site: Site) -> XlaOp:
 
 def _triangular_solve(site: Site) -> XlaOp:
     left, lower, unit = (site.boolean(name) for name in ("left_side", "lower", "unit_diagonal"))
-    return site.emit(TriangularSolve(left, lower, unit, site.word("transpose_a")), *site.exactly(2))
+    transpose = site.word("transpose_a")
+    if transpose == "TRANSPOSE_INVALID":
+        raise site.error(f"{site.name}: transpose_a is not one of NO_TRANSPOSE, TRANSPOSE and ADJOINT")
+    return site.emit(TriangularSolve(left, lower, unit, transpose), *site.exactly(2))
 
 
 def _rng(site: Site) -> XlaOp:
@@ -217,6 +227,9 @@ def _rng(site: Site) -> XlaOp:
     shape = site.result()
     if shape.is_unbounded:
         shape = Shape.array(shape.dtype, site.known(2, "sizes"))
+    known = site.constant(2)
+    if known is not None and tuple(known.tolist()) != shape.dimensions:
+        raise site.error(f"{site.name}: the sizes are {known.tolist()}, the result is {shape}")
     return site.emit(Rng(kind, shape), a, b)
 
 

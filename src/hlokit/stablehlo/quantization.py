@@ -6,6 +6,7 @@ import math
 import re
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from hlokit.builder import elementwise, movement
@@ -45,6 +46,13 @@ def read_quantized(text: str) -> Quantized | None:
     if not all(0 < scale < math.inf for scale in scales):
         return None
     return Quantized(storage, expressed, low, high, scales, zeros, axis)
+
+
+def has_fitting_scales(element: Quantized) -> bool:
+    """Whether the expressed type has numbers as small and as large as the scales."""
+    finfo: Any = ml_dtypes.finfo  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    limits = finfo(element.expressed.numpy)
+    return all(float(limits.smallest_subnormal) <= scale <= float(limits.max) for scale in element.scales)
 
 
 def fits_axis(shape: Shape, element: Quantized) -> bool:

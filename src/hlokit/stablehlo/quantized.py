@@ -9,6 +9,7 @@ from typing import Any
 
 from hlokit.builder.core import XlaOp
 from hlokit.stablehlo.quantization import dequantized, quantized, same_but_axis
+from hlokit.stablehlo.quantized_checks import check
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import Block, Operation, Quantized, QuantizedTensor, Type
 from hlokit.types.shape import Shape
@@ -74,6 +75,7 @@ _HOLDS = frozenset(
 
 def lower(site: Site, rule: Rule, given: Sequence[Quantized | None]) -> XlaOp | Sequence[XlaOp]:
     """The results of an operation of which an operand or a result is quantised."""
+    check(site, given, elements(site.operation.result_types))
     dialect, _, name = site.name.partition(".")
     if name == "uniform_quantize":
         return _uniform_quantize(site, given)
@@ -100,6 +102,9 @@ def _uniform_quantize(site: Site, given: Sequence[Quantized | None]) -> XlaOp:
     (target,) = elements(site.operation.result_types)
     if target is None or not (given[0] is not None or operand.dtype.is_floating):
         raise site.error(f"{site.name} takes floats or quantised values, and gives quantised ones")
+    number = operand.dtype if given[0] is None else given[0].expressed
+    if number is not target.expressed:
+        raise site.error(f"{site.name}: the result stands for {target.expressed}, the operand for {number}")
     return quantized(dequantized(operand, given[0]) if given[0] is not None else operand, target)
 
 

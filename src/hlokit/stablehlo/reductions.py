@@ -60,11 +60,10 @@ def _reduce_window(site: Site) -> list[XlaOp]:
 
 def _select_and_scatter(site: Site) -> XlaOp:
     operand, source, init = site.exactly(3)
-    window = Window.make(
-        site.integers("window_dimensions", default=(1,) * operand.shape.rank),
-        site.integers("window_strides", default=()),
-        site.pairs("padding", default=()),
-    )
+    sizes = site.integers("window_dimensions", default=())
+    if len(sizes) != operand.shape.rank:
+        raise site.error(f"{site.name}: window_dimensions are {len(sizes)}, the operand has {operand.shape.rank}")
+    window = Window.make(sizes, site.integers("window_strides", default=()), site.pairs("padding", default=()))
     select = site.reducer([operand], 0)
     narrow = operand.dtype
     operand, source, init = (site.promoted([value], 1)[0] for value in (operand, source, init))
