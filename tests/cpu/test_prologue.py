@@ -209,3 +209,16 @@ ENTRY e { x = f32[1,64] parameter(0) w = s8[64,64] parameter(1) z = s32[] consta
     arrays = drawn(text)
     got = np.asarray(hk.compile(hk.parse(text))(*arrays))
     np.testing.assert_allclose(got, hk.evaluate(hk.parse(text), *arrays), 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("size", [2, 3, 8, 20])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+def test_one_row_by_one_column_that_is_made(dtype: str, size: int) -> None:
+    """Neither side has a free index: no vector is read along it (a GMRES of one unknown, in JAX's tests)."""
+    module = hk.parse(f"""HloModule m ENTRY e {{ x = {dtype}[1,{size}] parameter(0)  s = {dtype}[] parameter(1)
+      i = {dtype}[{size}] iota(), iota_dimension=0  b = {dtype}[{size}] broadcast(s), dimensions={{}}
+      y = {dtype}[{size}] add(i, b)
+      ROOT d = {dtype}[1] dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}} }}""")
+    numpy = module.entry.root.shape.dtype.numpy
+    x, s = np.arange(size, dtype=np.float32).reshape(1, size).astype(numpy), np.asarray(0.5, numpy)
+    assert np.asarray(hk.compile(module)(x, s)).tolist() == hk.evaluate(module, x, s).tolist()

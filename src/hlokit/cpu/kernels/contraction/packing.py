@@ -138,7 +138,10 @@ class LoadedOperand(Operand):
     def goes_by_vectors(self, axis: Axis, lanes: int, *, from_any: bool) -> bool:
         if not super().goes_by_vectors(axis, lanes, from_any=from_any):
             return False
-        return self.loader.run % lanes == 0 or self.loader.run % axis.steps(self.side.role)[-1][0] == 0
+        if self.loader.run % lanes == 0:
+            return True
+        steps = axis.steps(self.side.role)  # none for an axis of one index, which a vector would leave
+        return bool(steps) and self.loader.run % steps[-1][0] == 0
 
 
 @dataclass(frozen=True)
