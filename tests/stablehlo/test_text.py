@@ -255,3 +255,29 @@ def test_frontend_attributes_of_several_results() -> None:
     for instruction in (call, module.entry.root):
         assert instruction.extra is not None and instruction.extra.frontend_attributes == {"num_batch_dims": "1"}
     assert call.extra is not None and call.extra.backend_config == "{}"
+
+
+def test_operations_of_other_dialects() -> None:
+    """arith.constant of a tensor is a constant; what else stands there is named."""
+    text = """func.func @main(%x: tensor<2xi32>) -> tensor<2xi32> {
+      %c = arith.constant {name = "c"} dense<[1, 2]> : tensor<2xi32>
+      %r = OP
+      return %r : tensor<2xi32> }"""
+    module = hk.parse(text.replace("OP", "stablehlo.add %x, %c : tensor<2xi32>"))
+    assert hk.evaluate(module, np.int32([10, 20])).tolist() == [11, 22]
+    with pytest.raises(hk.UnsupportedError, match=r"line 3: arith\.addi is not an operation of StableHLO"):
+        hk.parse(text.replace("OP", "arith.addi %x, %c : tensor<2xi32>"))
+    with pytest.raises(hk.HlokitError, match=r"arith\.constant: the value is not a dense"):
+        hk.parse(text.replace("dense<[1, 2]> : tensor<2xi32>", "1 : index").replace("OP", "stablehlo.add %x, %x : tensor<2xi32>"))
+
+
+def test_layouts_of_a_custom_call_without_results() -> None:
+    """Portable bytecode leaves out the empty list of layouts of no results or no operands; of values, both are given."""
+    text = """func.func @main(%x: tensor<2x3xi32>) -> tensor<2x3xi32> {
+      stablehlo.custom_call @f(%x) {api_version = 4 : i32, has_side_effect = true, LAYOUTS} : (tensor<2x3xi32>) -> RESULT
+      return %x : tensor<2x3xi32> }"""
+    layouts = "operand_layouts = [dense<[0, 1]> : tensor<2xindex>]"
+    module = hk.parse(text.replace("LAYOUTS", layouts).replace("RESULT", "()"))
+    assert "operand_layout_constraints={s32[2,3]{0,1}}" in str(module)
+    with pytest.raises(hk.HlokitError, match="layouts are given for operands and results, or for neither"):
+        hk.parse(text.replace("LAYOUTS", layouts).replace("RESULT", "tensor<2xi32>").replace("stablehlo.c", "%r = stablehlo.c"))

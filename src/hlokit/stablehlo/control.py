@@ -198,8 +198,8 @@ def _custom(site: Site, target: str) -> list[XlaOp]:
     if any(r.is_unbounded for r in results):
         raise site.unsupported(f"the sizes of its result {shape} are not known")
     operands = [operand.shape for operand in site.operands]
-    if site.has("operand_layouts") != site.has("result_layouts") and not site.has("indices_of_shape_operands"):
-        raise site.error(f"{site.name}: layouts are given for operands and results, or for neither")
+    if not site.has("indices_of_shape_operands"):
+        _check_both_laid_out(site, len(operands), len(results))
     constraints = tuple(_laid_out(site, operands, "operand_layouts")) if site.has("operand_layouts") else None
     fields: dict[str, Any] = {
         "custom_call_target": target,
@@ -222,6 +222,13 @@ def _custom(site: Site, target: str) -> list[XlaOp]:
         handle.instruction.ensure_extra().backend_config = config
         handle.instruction.ensure_extra().backend_config_is_json = config.startswith("{")
     return [] if not results else site.unpacked(handle, len(results))
+
+
+def _check_both_laid_out(site: Site, operands: int, results: int) -> None:
+    """Layouts of no values need not be written: portable bytecode leaves empty lists out."""
+    of_operands, of_results = site.has("operand_layouts"), site.has("result_layouts")
+    if (of_operands and not of_results and results) or (of_results and not of_operands and operands):
+        raise site.error(f"{site.name}: layouts are given for operands and results, or for neither")
 
 
 def _api_version(site: Site, target: str) -> int:
@@ -483,6 +490,7 @@ RULES: dict[str, Rule] = {
 }
 
 OTHER_RULES: dict[str, Rule] = {
+    "arith.constant": constant,
     "builtin.unrealized_conversion_cast": _same,
     "func.call": _call,
     "sdy.constant": constant,

@@ -24,6 +24,8 @@ from hlokit.stablehlo.tree import (
 
 _RESOURCES = re.compile(r"^\{-#", re.MULTILINE)
 _SHORT = {"call": "func.call", "return": "func.return", "constant": "func.constant"}
+_PRETTY_DIALECTS = ("stablehlo", "mhlo", "chlo", "func", "builtin", "sdy", "check", "interpreter", "cf")
+"""Dialects whose operations are read in their pretty forms; of another dialect's it is not known where they end."""
 _OF_FUNCTIONS = ("arg_attrs", "function_type", "res_attrs", "sym_name", "sym_visibility")
 _WITH_ATTRIBUTE = ("dense", "dense_resource", "array")
 
@@ -310,7 +312,12 @@ class _Parser:
             operation = Operation(_SHORT.get(name, name), start, results)
             if "." not in operation.name:
                 raise lexer.error(f"expected an operation, found '{name[:60]}'", start)
-            kind = name.partition(".")[2] if name.startswith(("stablehlo.", "mhlo.")) else name
+            dialect, _, kind = operation.name.partition(".")
+            if dialect not in ("stablehlo", "mhlo"):
+                kind = operation.name
+            if dialect not in _PRETTY_DIALECTS and kind not in _FORMS:
+                message = f"{operation.name} is not an operation of StableHLO, nor read beside it"
+                raise UnsupportedError(f"{lexer.where(start)}: {message}")
             _FORMS.get(kind, _Parser._pretty)(self, operation)
         else:
             raise lexer.unexpected("an operation")
@@ -571,6 +578,7 @@ def _dictionaries(value: Any, count: int) -> list[Mapping[str, Any]]:
 
 _FORMS = {
     "constant": _Parser._constant,  # pyright: ignore[reportPrivateUsage]
+    "arith.constant": _Parser._constant,  # pyright: ignore[reportPrivateUsage]
     "sdy.constant": _Parser._constant,  # pyright: ignore[reportPrivateUsage]
     "check.expect_eq_const": _Parser._expectation,  # pyright: ignore[reportPrivateUsage]
     "check.expect_almost_eq_const": _Parser._expectation,  # pyright: ignore[reportPrivateUsage]
