@@ -85,3 +85,22 @@ ENTRY e {{ x = f32[5,2,6,3] parameter(0) y = f32[5,6,4] parameter(1)
     random = np.random.default_rng(0)
     arrays = [random.standard_normal(s.shape.dimensions, np.float32) for s in module.entry.parameters]
     np.testing.assert_allclose(hk.evaluate(after, *arrays), hk.evaluate(module, *arrays), rtol=1e-5, atol=1e-6)
+
+
+def test_the_elements_beyond_a_run_time_size_stay_as_they_are() -> None:
+    """or(x, x) is computed at its run-time size, here 0, and a gather reads the zeros beyond; x has other bits there."""
+    module = hk.parse("""
+HloModule beyond
+ENTRY %entry (p: s8[1], q: s32[2,0]) -> s8[2] {
+  %zero = s32[] constant(0)
+  %p = s8[1] parameter(0)
+  %sized = s8[<=1] set-dimension-size(%p, %zero), dimensions={0}
+  %same = s8[<=1] or(%sized, %sized)
+  %q = s32[2,0] parameter(1)
+  ROOT %taken = s8[2] gather(%same, %q), offset_dims={}, collapsed_slice_dims={0}, start_index_map={}, index_vector_dim=1, slice_sizes={1}
+}
+""")
+    arguments = np.array([-128], np.int8), np.zeros((2, 0), np.int32)
+    for result in (hk.evaluate(module, *arguments), hk.evaluate(hk.optimize(module), *arguments)):
+        assert result.tolist() == [0, 0]
+    assert hk.compile(module)(*arguments).tolist() == [0, 0]

@@ -53,7 +53,7 @@ def subtract_of_zero(instruction: Instruction, computation: Computation) -> Inst
 def subtract_of_itself(instruction: Instruction, computation: Computation) -> Instruction | None:
     """x - x == 0 for integers (for floats Inf - Inf is NaN)."""
     lhs, rhs = instruction.operands
-    if lhs is not rhs or not instruction.shape.dtype.is_integral or instruction.shape.is_dynamic:
+    if lhs is not rhs or not instruction.shape.dtype.is_integral:
         return None
     return constant_like(computation, instruction, 0)
 
@@ -116,7 +116,7 @@ def or_of_zero(instruction: Instruction, computation: Computation) -> Instructio
 def select_of_constant(instruction: Instruction, computation: Computation) -> Instruction | None:
     """select(true, a, b) == a, select(false, a, b) == b, select(p, a, a) == a."""
     predicate, on_true, on_false = instruction.operands
-    if on_true is on_false and predicate.shape.static.dimensions in ((), on_true.shape.static.dimensions):
+    if on_true is on_false and predicate.shape.dimensions in ((), on_true.shape.dimensions):
         return on_true
     chosen = scalar_of(predicate)
     return None if chosen is None else on_true if chosen else on_false
@@ -126,7 +126,7 @@ def select_of_constant(instruction: Instruction, computation: Computation) -> In
 def compare_of_itself(instruction: Instruction, computation: Computation) -> Instruction | None:
     """x == x, x >= x, x <= x are true and x != x, x > x, x < x false, for integers and pred (not for floats: NaN)."""
     lhs, rhs = instruction.operands
-    if lhs is not rhs or lhs.shape.is_dynamic or not (lhs.shape.dtype.is_integral or lhs.shape.dtype.kind == "pred"):
+    if lhs is not rhs or not (lhs.shape.dtype.is_integral or lhs.shape.dtype.kind == "pred"):
         return None
     return constant_like(computation, instruction, instruction.op.direction in ("EQ", "GE", "LE"))  # type: ignore[attr-defined]
 
@@ -143,7 +143,7 @@ def _is_lowest(instruction: Instruction, sign: int) -> bool:
     return not dtype.is_complex and int(value) == (lowest if sign < 0 else highest)
 
 
-@simplifies(Maximum, static=True)
+@simplifies(Maximum)
 def maximum_of_lowest(instruction: Instruction, computation: Computation) -> Instruction | None:
     """max(x, -inf) == x, also for NaN; max(x, least integer) == x; what nothing exceeds exceeds all integers."""
     lhs, rhs = instruction.operands
@@ -155,7 +155,7 @@ def maximum_of_lowest(instruction: Instruction, computation: Computation) -> Ins
     return None
 
 
-@simplifies(Minimum, static=True)
+@simplifies(Minimum)
 def minimum_of_highest(instruction: Instruction, computation: Computation) -> Instruction | None:
     """min(x, inf) == x, also for NaN; min(x, greatest integer) == x; min(x, least integer) is the least."""
     lhs, rhs = instruction.operands
@@ -167,7 +167,7 @@ def minimum_of_highest(instruction: Instruction, computation: Computation) -> In
     return None
 
 
-@simplifies(Add, Multiply, static=True)
+@simplifies(Add, Multiply)
 def constants_together(instruction: Instruction, computation: Computation) -> Instruction | None:
     """(x + c) + d == x + (c + d) and (x * c) * d == x * (c * d) for integers, which wrap either way."""
     if not instruction.shape.dtype.is_integral:
@@ -185,7 +185,7 @@ def constants_together(instruction: Instruction, computation: Computation) -> In
     return like(instruction, instruction.op, x, computation.add(instruction.op, [constant, outer]))
 
 
-@simplifies(Subtract, static=True)
+@simplifies(Subtract)
 def subtract_of_constant(instruction: Instruction, computation: Computation) -> Instruction | None:
     """x - c == x + (-c) for integers, which wrap: one form for constants to come together in."""
     x, constant = instruction.operands
@@ -198,7 +198,7 @@ def subtract_of_constant(instruction: Instruction, computation: Computation) -> 
     return like(instruction, Add(), x, constant_like(computation, instruction, wrapped))
 
 
-@simplifies(Divide, static=True)
+@simplifies(Divide)
 def divide_by_power_of_two(instruction: Instruction, computation: Computation) -> Instruction | None:
     """x / 2^k == x * 2^-k for floats while 2^-k is a normal number: both round the same real number once."""
     lhs, rhs = instruction.operands
@@ -212,7 +212,7 @@ def divide_by_power_of_two(instruction: Instruction, computation: Computation) -
     return like(instruction, Multiply(), lhs, constant_like(computation, instruction, 1 / float(value)))
 
 
-@simplifies(Divide, static=True)
+@simplifies(Divide)
 def divide_of_unsigned_by_power_of_two(instruction: Instruction, computation: Computation) -> Instruction | None:
     """x / 2^k == x >> k for unsigned integers."""
     lhs, rhs = instruction.operands
@@ -223,7 +223,7 @@ def divide_of_unsigned_by_power_of_two(instruction: Instruction, computation: Co
     return like(instruction, ShiftRightLogical(), lhs, amount)
 
 
-@simplifies(Remainder, static=True)
+@simplifies(Remainder)
 def remainder_of_unsigned_by_power_of_two(instruction: Instruction, computation: Computation) -> Instruction | None:
     """x % 2^k == x & (2^k - 1) for unsigned integers."""
     lhs, rhs = instruction.operands
@@ -233,7 +233,7 @@ def remainder_of_unsigned_by_power_of_two(instruction: Instruction, computation:
     return like(instruction, And(), lhs, constant_like(computation, instruction, int(value) - 1))
 
 
-@simplifies(Power, static=True)
+@simplifies(Power)
 def power_of_simple(instruction: Instruction, computation: Computation) -> Instruction | None:
     """x^1 == x and x^0 == 1, also for NaN (IEEE 754); for floats and integers."""
     base, exponent = instruction.operands

@@ -14,7 +14,7 @@ from hlokit.ops.reshaping import Reshape
 from hlokit.passes.simplify.rules import filled, like, reshaped, simplifies
 
 
-@simplifies(Reshape, static=True)
+@simplifies(Reshape)
 def reshape_of_broadcast(instruction: Instruction, computation: Computation) -> Instruction | None:
     """One scalar everywhere stays so; dimensions of size 1 that come or go are not dimensions of the operand."""
     inner = instruction.operands[0]
@@ -39,7 +39,7 @@ def _without_ones(before: Sequence[int], after: Sequence[int]) -> dict[int, int]
     return dict(zip(old, new, strict=True))
 
 
-@simplifies(Broadcast, static=True)
+@simplifies(Broadcast)
 def broadcast_of_reshape(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Dimensions of size 1 that a reshape adds are new to the broadcast as well."""
     inner = instruction.operands[0]
@@ -55,7 +55,7 @@ def broadcast_of_reshape(instruction: Instruction, computation: Computation) -> 
     return like(instruction, Broadcast(dimensions, instruction.shape.logical), source)
 
 
-@simplifies(Broadcast, static=True)
+@simplifies(Broadcast)
 def broadcast_to_one(instruction: Instruction, computation: Computation) -> Instruction | None:
     """A broadcast that only adds dimensions of size 1, the others in order, is a reshape."""
     operand, op = instruction.operands[0], instruction.op
@@ -68,7 +68,7 @@ def _same_size(instruction: Instruction) -> bool:
     return instruction.shape.size == instruction.operands[0].shape.size and instruction.shape.layout is None
 
 
-@simplifies(Transpose, static=True)
+@simplifies(Transpose)
 def transpose_of_broadcast(instruction: Instruction, computation: Computation) -> Instruction | None:
     """transpose(broadcast(x, d), p) == broadcast(x, inverse p of d)."""
     inner = instruction.operands[0]
@@ -79,7 +79,7 @@ def transpose_of_broadcast(instruction: Instruction, computation: Computation) -
     return like(instruction, Broadcast(dimensions, instruction.shape.logical), inner.operands[0])
 
 
-@simplifies(Transpose, static=True)
+@simplifies(Transpose)
 def transpose_of_ones(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Where only dimensions of size 1 change places, the row-major order stays: a reshape."""
     operand, op = instruction.operands[0], instruction.op
@@ -90,7 +90,7 @@ def transpose_of_ones(instruction: Instruction, computation: Computation) -> Ins
     return like(instruction, Reshape(None, instruction.shape.logical), operand)
 
 
-@simplifies(Bitcast, static=True)
+@simplifies(Bitcast)
 def bitcast_of_default_layouts(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Memory in row-major order read in row-major order, in one type: a reshape."""
     operand = instruction.operands[0]
@@ -100,7 +100,7 @@ def bitcast_of_default_layouts(instruction: Instruction, computation: Computatio
     return computation.add(Reshape(None, instruction.shape), [operand]) if same else None
 
 
-@simplifies(BitcastConvert, static=True)
+@simplifies(BitcastConvert)
 def bitcast_convert_of_bitcast_convert(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Bits read in a second way do not show the first; read in their own type they are the value."""
     operand = instruction.operands[0]
@@ -119,7 +119,7 @@ _ELEMENTWISE = tuple(
 )
 
 
-@simplifies(*_ELEMENTWISE, static=True)
+@simplifies(*_ELEMENTWISE)
 def elementwise_of_broadcasts(instruction: Instruction, computation: Computation) -> Instruction | None:
     """f(broadcast(x), broadcast(y)) == broadcast(f(x, y)), for operands that are broadcast alike."""
     operands, op = instruction.operands, instruction.op
@@ -144,7 +144,7 @@ def elementwise_of_broadcasts(instruction: Instruction, computation: Computation
     return like(instruction, Broadcast(first.op.dimensions, instruction.shape.logical), made)
 
 
-@simplifies(Select, static=True)
+@simplifies(Select)
 def select_of_broadcast_pred(instruction: Instruction, computation: Computation) -> Instruction | None:
     """select(broadcast(p), x, y) of one p == select(p, x, y)."""
     predicate, *cases = instruction.operands

@@ -42,7 +42,7 @@ def _holds(wide: DType, narrow: DType) -> bool:
     return wide.bits - (wide.kind == "signed") >= narrow.bits - (narrow.kind == "signed")
 
 
-@simplifies(Convert, static=True)
+@simplifies(Convert)
 def convert_of_widening_convert(instruction: Instruction, computation: Computation) -> Instruction | None:
     """convert(convert(x)) == convert(x) where the inner type holds every value of x: what is converted is the value."""
     inner = instruction.operands[0]
@@ -56,7 +56,7 @@ def convert_of_widening_convert(instruction: Instruction, computation: Computati
     return like(instruction, instruction.op, source)
 
 
-@simplifies(ReducePrecision, static=True)
+@simplifies(ReducePrecision)
 def reduce_precision_of_enough(instruction: Instruction, computation: Computation) -> Instruction | None:
     """As many bits as the type has, or more, change nothing."""
     op, operand = instruction.op, instruction.operands[0]
@@ -67,14 +67,14 @@ def reduce_precision_of_enough(instruction: Instruction, computation: Computatio
     return operand if op.exponent_bits >= own.exponent_bits and op.mantissa_bits >= own.mantissa_bits else None
 
 
-@simplifies(Real, Imag, static=True)
+@simplifies(Real, Imag)
 def part_of_complex(instruction: Instruction, computation: Computation) -> Instruction | None:
     """real(complex(a, b)) == a, imag(complex(a, b)) == b."""
     inner = instruction.operands[0]
     return inner.operands[isinstance(instruction.op, Imag)] if isinstance(inner.op, Complex) else None
 
 
-@simplifies(Complex, static=True)
+@simplifies(Complex)
 def complex_of_parts(instruction: Instruction, computation: Computation) -> Instruction | None:
     """complex(real(z), imag(z)) == z."""
     real, imaginary = instruction.operands
@@ -87,7 +87,7 @@ def complex_of_parts(instruction: Instruction, computation: Computation) -> Inst
 _OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "GE", "GE": "LT", "GT": "LE", "LE": "GT"}
 
 
-@simplifies(Not, static=True)
+@simplifies(Not)
 def not_of_compare(instruction: Instruction, computation: Computation) -> Instruction | None:
     """not(a == b) == (a != b), also of NaN; not(a < b) == (a >= b) for integers alone."""
     inner = instruction.operands[0]
@@ -99,7 +99,7 @@ def not_of_compare(instruction: Instruction, computation: Computation) -> Instru
     return like(instruction, inner.op.replace(direction=_OPPOSITE[inner.op.direction]), *inner.operands)
 
 
-@simplifies(Select, static=True)
+@simplifies(Select)
 def select_of_not(instruction: Instruction, computation: Computation) -> Instruction | None:
     """select(not p, a, b) == select(p, b, a)."""
     predicate, on_true, on_false = instruction.operands
@@ -108,7 +108,7 @@ def select_of_not(instruction: Instruction, computation: Computation) -> Instruc
     return like(instruction, instruction.op, predicate.operands[0], on_false, on_true)
 
 
-@simplifies(Select, static=True)
+@simplifies(Select)
 def select_of_truth(instruction: Instruction, computation: Computation) -> Instruction | None:
     """select(p, true, false) == p, select(p, false, true) == not p."""
     predicate, on_true, on_false = instruction.operands
@@ -119,7 +119,7 @@ def select_of_truth(instruction: Instruction, computation: Computation) -> Instr
     return like(instruction, Not(), predicate) if is_scalar(on_true, 0) and is_scalar(on_false, 1) else None
 
 
-@simplifies(Select, static=True)
+@simplifies(Select)
 def select_of_select(instruction: Instruction, computation: Computation) -> Instruction | None:
     """select(p, select(p, a, b), c) == select(p, a, c), and so in the other case."""
     predicate, on_true, on_false = instruction.operands
@@ -130,7 +130,7 @@ def select_of_select(instruction: Instruction, computation: Computation) -> Inst
     return None
 
 
-@simplifies(Compare, static=True)
+@simplifies(Compare)
 def compare_beyond_the_range(instruction: Instruction, computation: Computation) -> Instruction | None:
     """x < c for every x that the type, an iota, or what it is computed by lets x have is true; and the like."""
     known = compared(instruction)
@@ -157,7 +157,7 @@ def compared(compare: Instruction, known: Mapping[Instruction, Range] | None = N
     return true if true or false else None
 
 
-@simplifies(Convert, static=True)
+@simplifies(Convert)
 def convert_of_iota(instruction: Instruction, computation: Computation) -> Instruction | None:
     """An iota of integers that do not wrap, converted to another integral type, is one of that type."""
     inner, dtype = instruction.operands[0], instruction.shape.dtype
@@ -169,13 +169,13 @@ def convert_of_iota(instruction: Instruction, computation: Computation) -> Instr
     return like(instruction, Iota(inner.op.iota_dimension, instruction.shape.logical))
 
 
-@simplifies(ShiftRightLogical, static=True)
+@simplifies(ShiftRightLogical)
 def shift_of_small(instruction: Instruction, computation: Computation) -> Instruction | None:
     """x >> k == 0 for every x that is not negative and below 2^k."""
     return constant_like(computation, instruction, 0) if value_range(instruction) == (0, 0) else None
 
 
-@simplifies(GetDimensionSize)
+@simplifies(GetDimensionSize, dynamic=True)
 def size_of_static_dimension(instruction: Instruction, computation: Computation) -> Instruction | None:
     """The size of a static dimension is a constant (GDS-2)."""
     operand = instruction.operands[0]
@@ -185,7 +185,7 @@ def size_of_static_dimension(instruction: Instruction, computation: Computation)
     return constant_like(computation, instruction, operand.shape.dimensions[instruction.op.dimension])
 
 
-@simplifies(SetDimensionSize, static=True)
+@simplifies(SetDimensionSize)
 def size_that_stays(instruction: Instruction, computation: Computation) -> Instruction | None:
     """set-dimension-size(x, n) == x, where both are static: the only size is the one it has (SDS-7)."""
     operand, size = instruction.operands

@@ -12,7 +12,7 @@ from hlokit.passes.simplify.rules import constant_like, like, scalar_of, simplif
 _FLOATS = ("f16", "bf16", "f32", "f64")
 
 
-@simplifies(Power, static=True, fast=True)
+@simplifies(Power, fast=True)
 def power_by_squaring(instruction: Instruction, computation: Computation) -> Instruction | None:
     """x^n for n = 2..8 by products, x^-n by products of 1/x: a few roundings instead of one.
 
@@ -27,7 +27,7 @@ def power_by_squaring(instruction: Instruction, computation: Computation) -> Ins
     return _to_the(base, abs(int(n)), computation)
 
 
-@simplifies(Power, static=True, fast=True)
+@simplifies(Power, fast=True)
 def power_by_roots(instruction: Instruction, computation: Computation) -> Instruction | None:
     """x^(k/2) for odd k up to 5 by sqrt or rsqrt of x + 0, and products; (-inf)^(k/2) is inf or 0, -0 counts as 0."""
     base, exponent = instruction.operands
@@ -48,7 +48,7 @@ def power_by_roots(instruction: Instruction, computation: Computation) -> Instru
     return like(instruction, Select(), pred, at_lowest, result)
 
 
-@simplifies(Divide, static=True, fast=True)
+@simplifies(Divide, fast=True)
 def divide_by_constant(instruction: Instruction, computation: Computation) -> Instruction | None:
     """x / c == x * (1 / c) within one rounding, for c whose reciprocal is a normal number, and so is c."""
     lhs, rhs = instruction.operands

@@ -32,7 +32,7 @@ _LEAST_PART = 256
 """Products in such a part."""
 
 
-@simplifies(Dot, static=True, fast=True)
+@simplifies(Dot, fast=True)
 def dot_of_few(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Many sums of few products are reduce(multiply(x, y)): vectors go along the results, and what follows is fused."""
     op, (lhs, rhs) = instruction.op, instruction.operands
@@ -91,7 +91,7 @@ def _sum(computation: Computation, dtype: DType) -> Computation:
     return made
 
 
-@simplifies(Dot, static=True, fast=True)
+@simplifies(Dot, fast=True)
 def dot_of_scattered(instruction: Instruction, computation: Computation) -> Instruction | None:
     """A dot without free dimensions whose sums do not go along memory is reduce(multiply(x, transpose(y))): a routine
     reads one element at a time, loops read what is near together."""
@@ -115,7 +115,7 @@ def dot_of_scattered(instruction: Instruction, computation: Computation) -> Inst
     return computation.add(Reduce(inner), [product, zero], [_sum(computation, dtype)], shape=instruction.shape)
 
 
-@simplifies(Dot, static=True, fast=True)
+@simplifies(Dot, fast=True)
 def dot_of_long(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Few sums of many products from large arrays are sums of those of equal parts: each element is read once."""
     op, (lhs, rhs) = instruction.op, instruction.operands
@@ -152,7 +152,7 @@ _LONG = ("f32", "f64", "c64", "c128")
 """Types of which a sum of parts is no less exact."""
 
 
-@simplifies(Dot, static=True, fast=True)
+@simplifies(Dot, fast=True)
 def dot_of_turned_dot(instruction: Instruction, computation: Computation) -> Instruction | None:
     """dot(dot(x, y), z) may read dot(y, x): what is contracted then lies in the order in which z has it."""
     op = instruction.op

@@ -33,7 +33,7 @@ def _reduced(instruction: Instruction) -> tuple[int, ...]:
     return instruction.op.dimensions
 
 
-@simplifies(Reduce, static=True)
+@simplifies(Reduce)
 def reduce_of_one(instruction: Instruction, computation: Computation) -> Instruction | None:
     """A fold of one element each is f(init, x); a fold of none is init."""
     if instruction.shape.is_tuple:
@@ -48,7 +48,7 @@ def reduce_of_one(instruction: Instruction, computation: Computation) -> Instruc
     return like(instruction, op, filled(instruction, init), reshaped(operand, instruction.shape.dimensions))
 
 
-@simplifies(Reduce, static=True)
+@simplifies(Reduce)
 def reduce_of_reshape(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Dimensions of size 1 that a reshape adds or drops change no order of elements."""
     inner = instruction.operands[0]
@@ -67,7 +67,7 @@ def reduce_of_reshape(instruction: Instruction, computation: Computation) -> Ins
     return reshaped(made, instruction.shape.dimensions)
 
 
-@simplifies(Reduce, static=True)
+@simplifies(Reduce)
 def reduce_of_transpose(instruction: Instruction, computation: Computation) -> Instruction | None:
     """The fold of a transpose folds the operand, if what stays keeps its order, and what is folded keeps it too.
 
@@ -89,7 +89,7 @@ def reduce_of_transpose(instruction: Instruction, computation: Computation) -> I
     return made
 
 
-@simplifies(Dot, static=True)
+@simplifies(Dot)
 def dot_of_nothing(instruction: Instruction, computation: Computation) -> Instruction | None:
     """A sum of no products is zero."""
     lhs, op = instruction.operands[0], instruction.op
@@ -99,7 +99,7 @@ def dot_of_nothing(instruction: Instruction, computation: Computation) -> Instru
     return constant_like(computation, instruction, 0)
 
 
-@simplifies(Dot, static=True)
+@simplifies(Dot)
 def dot_of_transpose(instruction: Instruction, computation: Computation) -> Instruction | None:
     """dot(transpose(x), y) is a dot of x by other numbers, if its free dimensions stay in order. No sum changes."""
     op = instruction.op
@@ -126,7 +126,7 @@ def dot_of_transpose(instruction: Instruction, computation: Computation) -> Inst
     return like(instruction, op, *operands)
 
 
-@simplifies(Transpose, static=True, fast=True)
+@simplifies(Transpose, fast=True)
 def transpose_of_dot(instruction: Instruction, computation: Computation) -> Instruction | None:
     """A transpose that puts rhs's free dimensions before lhs's is a dot of rhs and lhs: sums of the same products."""
     dot = instruction.operands[0]
@@ -149,7 +149,7 @@ def transpose_of_dot(instruction: Instruction, computation: Computation) -> Inst
     return like(instruction, turned, dot.operands[1], dot.operands[0])
 
 
-@simplifies(Dot, static=True)
+@simplifies(Dot)
 def dot_of_ones(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Contracting dimensions of size 1 beside others, and batch dimensions of size 1, add no products: they go."""
     op, (lhs, rhs) = instruction.op, instruction.operands
@@ -193,7 +193,7 @@ _RHS = ("kernel_input_feature_dimension", "kernel_output_feature_dimension", "ke
 _OUT = ("output_batch_dimension", "output_feature_dimension", "output_spatial_dimensions")
 
 
-@simplifies(Convolution, static=True)
+@simplifies(Convolution)
 def convolution_of_transpose(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Transposes of the operands go into the dimension numbers."""
     op, operands = instruction.op, list(instruction.operands)
@@ -207,7 +207,7 @@ def convolution_of_transpose(instruction: Instruction, computation: Computation)
     return None if labels is op.dim_labels else like(instruction, op.replace(dim_labels=labels), *operands)
 
 
-@simplifies(Transpose, static=True)
+@simplifies(Transpose)
 def transpose_of_convolution(instruction: Instruction, computation: Computation) -> Instruction | None:
     """The transpose of a convolution that nobody else needs goes into its dimension numbers."""
     inner, op = instruction.operands[0], instruction.op
@@ -219,7 +219,7 @@ def transpose_of_convolution(instruction: Instruction, computation: Computation)
     return like(instruction, conv, *inner.operands)
 
 
-@simplifies(Convolution, static=True)
+@simplifies(Convolution)
 def convolution_of_reverse(instruction: Instruction, computation: Computation) -> Instruction | None:
     """A kernel reversed along the window is a reversed window."""
     op, rhs = instruction.op, instruction.operands[1]
@@ -236,7 +236,7 @@ def convolution_of_reverse(instruction: Instruction, computation: Computation) -
     return like(instruction, op.replace(window=Window(tuple(dimensions))), instruction.operands[0], rhs.operands[0])
 
 
-@simplifies(Convolution, static=True)
+@simplifies(Convolution)
 def convolution_of_pad(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Zeros padded round or between the elements of lhs are the window's padding and base dilation."""
     op, lhs = instruction.op, instruction.operands[0]
@@ -263,7 +263,7 @@ def convolution_of_pad(instruction: Instruction, computation: Computation) -> In
     return like(instruction, op.replace(window=Window(tuple(dimensions))), lhs.operands[0], instruction.operands[1])
 
 
-@simplifies(Gather, static=True)
+@simplifies(Gather)
 def gather_of_one(instruction: Instruction, computation: Computation) -> Instruction | None:
     """One index vector takes one slice: a dynamic slice, which clamps as a gather does."""
     op, (operand, indices) = instruction.op, instruction.operands
@@ -282,7 +282,7 @@ def gather_of_one(instruction: Instruction, computation: Computation) -> Instruc
     return reshaped(made, instruction.shape.dimensions)
 
 
-@simplifies(Scatter, static=True)
+@simplifies(Scatter)
 def scatter_of_one(instruction: Instruction, computation: Computation) -> Instruction | None:
     """One window at a known place is a slice, combined with the update and put back; outside it is skipped."""
     op, operands = instruction.op, instruction.operands
@@ -313,7 +313,7 @@ def scatter_of_one(instruction: Instruction, computation: Computation) -> Instru
     return like(instruction, DynamicUpdateSlice(), operand, update, *where)
 
 
-@simplifies(Sort, static=True)
+@simplifies(Sort)
 def sort_of_one(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Lines of one element, or none, are in order."""
     assert isinstance(instruction.op, Sort)

@@ -29,21 +29,21 @@ RULES: dict[type[Op], list[Rule]] = {}
 FAST_RULES: dict[type[Op], list[Rule]] = {}
 """Those that round differently: for `Simplify(fast=True)` alone, which tries them after the others."""
 
-_STATIC: set[Rule] = set()
+_DYNAMIC: set[Rule] = set()
 
 
-def simplifies(*ops: type[Op], static: bool = False, fast: bool = False) -> Callable[[Rule], Rule]:
+def simplifies(*ops: type[Op], dynamic: bool = False, fast: bool = False) -> Callable[[Rule], Rule]:
     """Declares a rule for these ops. Its docstring is its law, with why it is safe for floats.
 
-    static  it is asked only where no shape is dynamic
-    fast    it may change how a result is rounded, but not which results are NaN, infinite or zero
+    dynamic  it is asked where shapes are dynamic, too: it keeps the elements beyond run-time sizes, which gathers read
+    fast     it may change how a result is rounded, but not which results are NaN, infinite or zero
     """
 
     def declare(rule: Rule) -> Rule:
         for op in ops:
             (FAST_RULES if fast else RULES).setdefault(op, []).append(rule)
-        if static:
-            _STATIC.add(rule)
+        if dynamic:
+            _DYNAMIC.add(rule)
         return rule
 
     return declare
@@ -118,7 +118,7 @@ def _first(instruction: Instruction, computation: Computation, fast: bool) -> In
         return None
     plain = is_plain(instruction)
     for rule in rules:
-        replacement = rule(instruction, computation) if plain or rule not in _STATIC else None
+        replacement = rule(instruction, computation) if plain or rule in _DYNAMIC else None
         if replacement is not None and replacement is not instruction:
             if replacement.shape is not instruction.shape and any(u.op.reads_layout for u in instruction.users):
                 continue  # a copy would take its place, and this rule the copy's

@@ -18,7 +18,7 @@ from hlokit.types import dtype as dtypes
 from hlokit.types.literal import Literal
 
 
-@simplifies(Scatter, static=True)
+@simplifies(Scatter)
 def scatter_of_one_window(instruction: Instruction, computation: Computation) -> Instruction | None:
     """At a known place, the window is combined with what is there and put back; outside of the array, nothing is."""
     op = instruction.op

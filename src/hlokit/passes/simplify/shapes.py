@@ -25,7 +25,7 @@ def transpose_of_transpose(instruction: Instruction, computation: Computation) -
 def to_the_same_shape(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Moving nothing: the result has the operand's shape, and no element changes its place."""
     operand = instruction.operands[0]
-    if not is_plain(instruction) or instruction.shape is not operand.shape:
+    if instruction.shape is not operand.shape:
         return None
     op = instruction.op
     if isinstance(op, (Transpose, Broadcast)) and op.dimensions != tuple(range(operand.shape.rank)):
@@ -39,7 +39,7 @@ def to_the_same_shape(instruction: Instruction, computation: Computation) -> Ins
 def reshape_of_reshape(instruction: Instruction, computation: Computation) -> Instruction | None:
     """reshape(reshape(x)) == reshape(x): the row-major order of elements stays."""
     inner = instruction.operands[0]
-    if inner.opcode != "reshape" or not is_plain(instruction) or not is_plain(inner):
+    if inner.opcode != "reshape" or not is_plain(inner):
         return None
     return computation.add(instruction.op, inner.operands, shape=instruction.shape)
 
@@ -48,7 +48,7 @@ def reshape_of_reshape(instruction: Instruction, computation: Computation) -> In
 def broadcast_of_broadcast(instruction: Instruction, computation: Computation) -> Instruction | None:
     """broadcast(broadcast(x, d), e) == broadcast(x, e[d])."""
     inner, outer = instruction.operands[0], instruction.op
-    if not isinstance(outer, Broadcast) or not isinstance(inner.op, Broadcast) or not is_plain(instruction):
+    if not isinstance(outer, Broadcast) or not isinstance(inner.op, Broadcast):
         return None
     dimensions = tuple(outer.dimensions[d] for d in inner.op.dimensions)
     return computation.add(Broadcast(dimensions, instruction.shape.logical), inner.operands, shape=instruction.shape)
@@ -59,14 +59,12 @@ def reverse_of_nothing(instruction: Instruction, computation: Computation) -> In
     """Reversing dimensions of size 1, or none, moves nothing."""
     operand = instruction.operands[0]
     still = all(operand.shape.dimensions[d] <= 1 for d in instruction.op.dimensions)  # type: ignore[attr-defined]
-    return operand if still and is_plain(instruction) else None
+    return operand if still else None
 
 
 @simplifies(Concatenate)
 def concatenate_of_one(instruction: Instruction, computation: Computation) -> Instruction | None:
     """One operand, or one that is not empty, is the result."""
-    if not is_plain(instruction):
-        return None
     filled = [o for o in instruction.operands if o.shape.size]
     return filled[0] if len(filled) == 1 and filled[0].shape.static is instruction.shape.static else None
 
@@ -75,11 +73,11 @@ def concatenate_of_one(instruction: Instruction, computation: Computation) -> In
 def dynamic_slice_of_all(instruction: Instruction, computation: Computation) -> Instruction | None:
     """A slice as large as the operand starts at 0, wherever it is asked to (DSLICE-2)."""
     operand = instruction.operands[0]
-    return operand if is_plain(instruction) and operand.shape is instruction.shape else None
+    return operand if operand.shape is instruction.shape else None
 
 
 @simplifies(DynamicUpdateSlice)
 def dynamic_update_slice_of_all(instruction: Instruction, computation: Computation) -> Instruction | None:
     """An update as large as the operand replaces all of it (DUS-2)."""
     operand, update = instruction.operands[:2]
-    return update if is_plain(instruction) and operand.shape is update.shape else None
+    return update if operand.shape is update.shape else None

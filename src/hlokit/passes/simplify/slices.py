@@ -20,7 +20,7 @@ def _ranges(instruction: Instruction) -> tuple[tuple[int, int, int], ...]:
     return instruction.op.ranges
 
 
-@simplifies(Slice, static=True)
+@simplifies(Slice)
 def slice_of_slice(instruction: Instruction, computation: Computation) -> Instruction | None:
     """slice(slice(x)) == slice(x): start + stride * inner start, strides multiplied."""
     inner = instruction.operands[0]
@@ -36,7 +36,7 @@ def slice_of_slice(instruction: Instruction, computation: Computation) -> Instru
     return like(instruction, Slice(tuple(ranges)), inner.operands[0])
 
 
-@simplifies(Slice, static=True)
+@simplifies(Slice)
 def slice_of_concatenate(instruction: Instruction, computation: Computation) -> Instruction | None:
     """A slice that lies within one operand of a concatenation is a slice of that operand."""
     inner = instruction.operands[0]
@@ -54,7 +54,7 @@ def slice_of_concatenate(instruction: Instruction, computation: Computation) -> 
     return None
 
 
-@simplifies(Slice, static=True)
+@simplifies(Slice)
 def slice_of_broadcast(instruction: Instruction, computation: Computation) -> Instruction | None:
     """slice(broadcast(x)) is a broadcast to fewer of the new dimensions, of a slice of x in its own."""
     inner = instruction.operands[0]
@@ -69,7 +69,7 @@ def slice_of_broadcast(instruction: Instruction, computation: Computation) -> In
     return like(instruction, Broadcast(inner.op.dimensions, instruction.shape.logical), source)
 
 
-@simplifies(Slice, static=True)
+@simplifies(Slice)
 def slice_of_pad(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Slices of a pad without holes that lie among the elements are slices of those; among the padding, padding."""
     inner = instruction.operands[0]
@@ -90,7 +90,7 @@ def slice_of_pad(instruction: Instruction, computation: Computation) -> Instruct
     return None
 
 
-@simplifies(Slice, static=True)
+@simplifies(Slice)
 def slice_of_iota(instruction: Instruction, computation: Computation) -> Instruction | None:
     """A slice that leaves the counting dimension whole is a smaller iota."""
     inner = instruction.operands[0]
@@ -102,7 +102,7 @@ def slice_of_iota(instruction: Instruction, computation: Computation) -> Instruc
     return like(instruction, Iota(along, instruction.shape.logical))
 
 
-@simplifies(Concatenate, static=True)
+@simplifies(Concatenate)
 def concatenate_of_concatenate(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Concatenations along one dimension are one; empty operands are none."""
     if len(instruction.users) == 1 and next(iter(instruction.users)).op is instruction.op and not instruction.is_root:
@@ -120,7 +120,7 @@ def concatenate_of_concatenate(instruction: Instruction, computation: Computatio
     return like(instruction, instruction.op, *operands)
 
 
-@simplifies(Concatenate, static=True)
+@simplifies(Concatenate)
 def concatenate_of_neighbours(instruction: Instruction, computation: Computation) -> Instruction | None:
     """slice(x, a:b), slice(x, b:c) next to each other are slice(x, a:c)."""
     assert isinstance(instruction.op, Concatenate)
@@ -150,7 +150,7 @@ def _joined(a: Instruction, b: Instruction, along: int) -> tuple[tuple[int, int,
     return (*first[:along], (start, next_limit, 1), *first[along + 1 :])
 
 
-@simplifies(Concatenate, static=True)
+@simplifies(Concatenate)
 def concatenate_of_padding(instruction: Instruction, computation: Computation) -> Instruction | None:
     """An operand between broadcasts of one scalar is that operand padded; broadcasts of one scalar are one."""
     assert isinstance(instruction.op, Concatenate)
@@ -172,7 +172,7 @@ def _is_filled(instruction: Instruction) -> bool:
     return isinstance(instruction.op, Broadcast) and instruction.operands[0].shape.is_scalar
 
 
-@simplifies(Pad, static=True)
+@simplifies(Pad)
 def pad_of_pad(instruction: Instruction, computation: Computation) -> Instruction | None:
     """pad(pad(x, v), v) pads x by both, where nothing is cut off and there are no holes; pad(broadcast(v), v) is v."""
     inner, value = instruction.operands
@@ -197,7 +197,7 @@ def _same_scalar(a: Instruction, b: Instruction) -> bool:
     return isinstance(a.op, Constant) and a.op is b.op
 
 
-@simplifies(Pad, static=True)
+@simplifies(Pad)
 def negative_pad(instruction: Instruction, computation: Computation) -> Instruction | None:
     """A pad that only cuts off is a slice."""
     assert isinstance(instruction.op, Pad)
@@ -210,7 +210,7 @@ def negative_pad(instruction: Instruction, computation: Computation) -> Instruct
     return like(instruction, Slice(tuple(ranges)), instruction.operands[0])
 
 
-@simplifies(DynamicSlice, static=True)
+@simplifies(DynamicSlice)
 def dynamic_slice_of_constant(instruction: Instruction, computation: Computation) -> Instruction | None:
     """A start that is known, or that can only be 0, makes it a slice; starts are clamped (DSLICE-4)."""
     operand, *indices = instruction.operands
@@ -232,7 +232,7 @@ def _known_starts(indices: Sequence[Instruction], bounds: Sequence[int], sizes: 
     return None if any(k is None for k in known) else clamped_starts(tuple(known), tuple(bounds), tuple(sizes))
 
 
-@simplifies(DynamicUpdateSlice, static=True)
+@simplifies(DynamicUpdateSlice)
 def dynamic_update_slice_of_constant(instruction: Instruction, computation: Computation) -> Instruction | None:
     """At a known place in a broadcast scalar, an update is padded with it."""
     operand, update, *indices = instruction.operands
@@ -246,7 +246,7 @@ def dynamic_update_slice_of_constant(instruction: Instruction, computation: Comp
     return like(instruction, Pad(tuple(padding)), update, operand.operands[0])
 
 
-@simplifies(Reverse, static=True)
+@simplifies(Reverse)
 def reverse_of_reverse(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Dimensions that are reversed twice are not; those a broadcast made, or of size 1, need not be."""
     inner, sizes = instruction.operands[0], instruction.shape.dimensions
@@ -260,7 +260,7 @@ def reverse_of_reverse(instruction: Instruction, computation: Computation) -> In
     return like(instruction, Reverse(tuple(sorted(before))), inner) if before and before != outer else None
 
 
-@simplifies(Iota, static=True)
+@simplifies(Iota)
 def iota_of_one(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Counting to one gives zeros; of several dimensions, only one counts: the rest is a broadcast."""
     assert isinstance(instruction.op, Iota)
@@ -273,7 +273,7 @@ def iota_of_one(instruction: Instruction, computation: Computation) -> Instructi
     return like(instruction, Broadcast((along,), shape.logical), line)
 
 
-@simplifies(Reshape, static=True)
+@simplifies(Reshape)
 def reshape_of_pad(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Dimensions of size 1 that a reshape adds or drops, and that a pad leaves alone, come before the pad as well."""
     inner = instruction.operands[0]
