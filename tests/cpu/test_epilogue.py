@@ -182,3 +182,17 @@ ENTRY e { x = f32[64,48] parameter(0) y = f32[64,80] parameter(1) w = f32[48,80]
     x, y, w = drawn(text)
     want = w - x.T @ w
     np.testing.assert_allclose(executable(x, y, w), want, atol=1e-4)
+
+
+def test_a_loop_that_does_not_look_at_the_product_is_none() -> None:
+    """A window of one element has nothing to choose from: select-and-scatter needs the product's sizes only."""
+    text = (
+        "HloModule m\n"
+        "choose { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=LE }\n"
+        "fold { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] multiply(a, b) }\n"
+        "ENTRY e { x = f32[4,1] parameter(0) y = f32[1,1] parameter(1) "
+        "d = f32[4,1] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0} v = f32[4] reshape(d) "
+        "s = f32[3] constant({2, 1.25, 4}) i = f32[] constant(-0.75) "
+        "ROOT r = f32[4] select-and-scatter(v, s, i), window={size=1 stride=2 pad=1_1}, select=choose, scatter=fold }"
+    )
+    check(text, count=0)

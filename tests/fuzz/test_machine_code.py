@@ -165,3 +165,14 @@ def test_values_of_run_time_sizes_overflow() -> None:
     x = np.array([3e38, 2], np.float32)
     assert judged(text, lambda r: (r[0], np.zeros(2, np.float32)), x) is None
     assert judged(text, lambda r: (r[0], np.ones(2, np.float32)), x)
+
+
+def test_a_number_that_only_small_steps_meet_is_near() -> None:
+    """The remainder of x by its floor is 0 at integers alone, and |1/sqrt(z)| is 2 rounded down here."""
+    text = (
+        "ENTRY e { z = c64[512] parameter(0) r = c64[512] rsqrt(z) a = f32[512] abs(r) f = f32[512] floor(a)\n"
+        "m = f32[512] remainder(f, a) ROOT d = f32[512] divide(m, f) }"
+    )
+    inputs = np.full(512, -0.2 - 0.15j, np.complex64)
+    assert judged(text, np.zeros_like, inputs) is None
+    assert judged(text, lambda expected: expected + np.float32(40), inputs) is not None

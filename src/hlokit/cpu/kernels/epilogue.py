@@ -182,8 +182,8 @@ def _place(loops: Loops, result: Buffer, step: int) -> Affine | None:
     """
     nodes = nodes_of(loops)
     loads = {affine_of(node) for node in nodes if node.op == "load" and node.data[0] is result}
-    first = min((a for a in loads if a is not None), key=lambda a: a.constant)
-    if loads != {first + k for k in range(step)} or first.constant:
+    first = min((a for a in loads if a is not None), key=lambda a: a.constant, default=None)
+    if first is None or first.constant or loads != {first + k for k in range(step)}:
         return None
     axes = by_rows(loops.order, first, step)
     if axes is None or prod(axis.extent for axis in axes) * step != result.size:
