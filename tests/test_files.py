@@ -317,8 +317,9 @@ def test_names_tell_messages_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "error", "match"),
     [
-        ("module @m {\n  func.func @f() {\n    %0 = arith.constant 1 : index\n    scf.yield %0 : index\n  }\n}", ParseError, "dialects arith, scf"),
-        ("module @m {\n  llvm.func @f() {\n  }\n}", ParseError, "dialects llvm"),
+        ("module @m {\n  func.func @f() {\n    %0 = arith.constant 1 : index\n    scf.yield %0 : index\n  }\n}", ParseError, "dialect scf,"),
+        ("module @m {\n  func.func @f() {\n    %0 = llvm.mlir.zero : i32\n    scf.yield %0 : i32\n  }\n}", ParseError, "dialects llvm, scf,"),
+        ("module @m {\n  llvm.func @f() {\n  }\n}", ParseError, "dialect llvm,"),
         ("func.func @main(%x: tensor<f32>) -> tensor<f32> {\n  %0 = stablehlo.nope %x : tensor<f32>\n  return %0 : tensor<f32>\n}", UnsupportedError, "nope"),
         ("func.func @main(%x: tensor<f32>) {\n  %0 = stablehlo.add %x\n  return\n}", ParseError, "line 2"),
         ("HloModule m\nENTRY e {\n  x = f32[2] nope(y)\n}", ParseError, "line 3"),

@@ -166,7 +166,7 @@ def _kind_of_text(text: str) -> str:
     if kind or not is_stablehlo(text):
         return kind
     dialects = other_dialects(text)
-    return f"MLIR of the dialects {', '.join(dialects)}, not of StableHLO" if dialects else ""
+    return f"MLIR of the dialect{'s' * (len(dialects) > 1)} {', '.join(dialects)}, not of StableHLO" if dialects else ""
 
 
 def _fitting(module: HloModule, arguments: Sequence[Shape] | None) -> HloModule:
