@@ -134,11 +134,11 @@ FINDINGS = (
         "x = s32[2,3] parameter(0)\nROOT r = s32[6] bitcast(x)", [[[1, 2, 3], [4, 5, 6]]],
     ),
     Finding(
-        "power_of_large_exponents", "integer power with an exponent of 31 bits gives another number", "BEY-9",
+        "power_of_large_exponents", "integer power with an exponent of 31 bits gives a wrong number", "BEY-9",
         _binary("s32", 2, "power"), [[3, 3], [2**31 - 1, 21]],
     ),
     Finding(
-        "power_of_unsigned_exponents", "power of u8 takes exponents from 128 on for negative ones", "BEY-9",
+        "power_of_unsigned_exponents", "power of u8 treats exponents of 128 and more as negative", "BEY-9",
         _binary("u8", 2, "power"), [[3, 3], [200, 5]],
     ),
     Finding(
@@ -146,7 +146,7 @@ FINDINGS = (
         "c = s32[1,2] constant({{-1,6}})\nROOT r = s32[1,2] power(c, c)",
     ),
     Finding(
-        "reduce_precision_without_mantissa", "reduce-precision to no mantissa bits rounds ties down", "RPREC-9",
+        "reduce_precision_without_mantissa", "reduce-precision to 0 mantissa bits rounds ties down", "RPREC-9",
         "x = f32[3] parameter(0)\nROOT r = f32[3] reduce-precision(x), exponent_bits=8, mantissa_bits=0",
         [[1.5, 3, -3]],
     ),
@@ -167,7 +167,7 @@ FINDINGS = (
         "ROOT r = f32[1] divide(w, z)", [[1e30], [1e30], [1e30]],
     ),
     Finding(
-        "quotient_by_a_denormal", "a quotient by a denormal constant is infinite", "DIV-1",
+        "quotient_by_a_denormal", "a quotient with a denormal constant as divisor is infinite", "DIV-1",
         "x = f32[1] parameter(0)\nz = f32[1] constant({1e-40})\nROOT r = f32[1] divide(x, z)", [[1e-5]],
     ),
     Finding(
@@ -175,7 +175,7 @@ FINDINGS = (
         _unary("c64", 1, "sine"), [[1e-10 + 1e-10j]],
     ),
     Finding(
-        "complex_cosine_near_the_greatest", "the cosine of a complex number overflows before its result does", "UN-7",
+        "complex_cosine_near_the_greatest", "the cosine of a complex number overflows although its result is finite", "UN-7",
         _unary("c64", 1, "cosine"), [[1 + 90j]],
     ),
     Finding(
@@ -187,7 +187,7 @@ FINDINGS = (
         _unary("c64", 1, "sign"), [[1e-38 + 1e-38j]],
     ),
     Finding(
-        "scatter_with_u8_indices", "scatter with u8 indices into 300 elements skips an update inside", "SCATTER-16 SCATTER-20",
+        "scatter_with_u8_indices", "scatter with u8 indices into 300 elements skips an update that is within bounds", "SCATTER-16 SCATTER-20",
         "x = s32[300] parameter(0)\ni = u8[1,1] parameter(1)\nu = s32[1] parameter(2)\n"
         f"ROOT r = s32[300] scatter(x, i, u), {_PLACES}, to_apply=f", [[0] * 300, [[200]], [5]],
         _ADD.replace("TYPE", "s32"),
@@ -211,7 +211,7 @@ FINDINGS = (
         "ROOT r = pred[] compare(i, one), direction=LT }\n",
     ),
     Finding(
-        "scatter_of_the_same_operand_twice", "scatter of one operand twice and of another gives one for the other",
+        "scatter_of_the_same_operand_twice", "scatter of one operand twice and of another operand returns a result in the place of another",
         "SCATTER-16",
         "x = s32[1] parameter(0)\ny = u32[1] constant({7})\ni = s32[2,1] parameter(1)\nu = s32[2] parameter(2)\n"
         f"v = u32[2] parameter(3)\nROOT r = (s32[1], s32[1], u32[1]) scatter(x, x, y, i, u, u, v), {_PLACES}, to_apply=f",
@@ -225,7 +225,7 @@ FINDINGS = (
         "ROOT r = s32[1,1] convolution(x, y), dim_labels=bf_io->bf",
     ),
     Finding(
-        "maximum_of_a_clamp", "the maximum of a clamp and its lower bound is taken for the clamp", "CLAMP-2 CLAMP-6",
+        "maximum_of_a_clamp", "the maximum of a clamp and its lower bound is replaced by the clamp", "CLAMP-2 CLAMP-6",
         "x = s8[1] parameter(0)\ny = s8[1] parameter(1)\nz = s8[1] parameter(2)\nc = s8[1] clamp(x, y, z)\n"
         "ROOT r = s8[1] maximum(x, c)", [[6], [2], [0]],
     ),
@@ -280,9 +280,9 @@ def index(entries: list[dict[str, Any]], old: str, new: str) -> str:
     lines = [
         "# Faults found in XLA",
         "",
-        "Small programs that XLA's CPU backend crashes on, refuses, or computes otherwise than the rules of the language say,",
-        "found by [random programs and comparisons](../howto/compare_engines.md). Each page is a report: program, arguments,",
-        "values, rules, versions, and the command that shows it again. All at once:",
+        "These are small programs that XLA's CPU backend crashes on, refuses, or computes with a result that breaks the rules of the",
+        "language. They were found with [random programs and comparisons](../howto/compare_engines.md). Each page is a report with the",
+        "program, its arguments, the values, the rules, the versions, and the command that reproduces the fault. To reproduce all of them:",
         "",
         "```sh",
         "hlokit fuzz --rerun --folder docs/findings --engines jaxlib",

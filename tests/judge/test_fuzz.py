@@ -42,7 +42,7 @@ def test_findings_are_reduced_told_apart_and_kept(tmp_path: Path) -> None:
     assert [i.opcode for i in small.entry.instructions] == ["parameter", "sine"]
     report = (finding.folder / "report.md").read_text()
     assert "The kernel of `" in report
-    for heading in ("## Program", "## Arguments", "## Results", "## How to see it", "## Versions"):
+    for heading in ("## Program", "## Arguments", "## Results", "## Reproduce", "## Versions"):
         assert heading in report
     assert "hlokit compare program.hlo --input arguments.npz --engines compiled-1" in report
     right = again(folder, ["compiled-1"])

@@ -1,4 +1,4 @@
-"""Reports: a finding as Markdown that can be filed, with the program, its arguments and what shows it again."""
+"""Reports: a finding as Markdown that can be filed, with the program, its arguments and the command that reproduces it."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def markdown(comparison: Comparison, engine: Engine, origin: tuple[HloModule, Ju
     lines = [f"# {engine.name}: {judgement.verdict}: {where[:100]}", "", _first_upper(judgement.message) + ".", ""]
     if origin is not None and origin[0] is not comparison.module:
         size = counted(sum(len(c) for c in origin[0].all_computations), "instruction")
-        lines += [f"Reduced from `{origin[0].name}` of {size}, of which the verdict was:", "", "```"]
+        lines += [f"Reduced from `{origin[0].name}` of {size}; the verdict on it was:", "", "```"]
         lines += [str(origin[1]), "```", ""]
     if judgement.guilty:
-        lines += [f"The pass `{judgement.guilty}` makes it so.", ""]
+        lines += [f"The pass `{judgement.guilty}` causes the difference.", ""]
     if judgement.kernel:
-        lines += [f"The kernel of {', '.join(f'`{name}`' for name in judgement.kernel)} makes it so.", ""]
+        lines += [f"The kernel of {', '.join(f'`{name}`' for name in judgement.kernel)} causes the difference.", ""]
     if judgement.rules:
-        lines += ["What the language says:", ""]
+        lines += ["Rules of the language:", ""]
         lines += [f"- {label}: {rules()[label].text}" for label in judgement.rules] + [""]
     lines += ["## Program", "", "```", comparison.module.to_text("short_parsable").strip(), "```", ""]
     lines += ["## Arguments", "", "```"]
@@ -75,7 +75,7 @@ def markdown(comparison: Comparison, engine: Engine, origin: tuple[HloModule, Ju
     lines += [_shown(f"{engine.name}, result {k}", v) for k, v in enumerate(judgement.outcome.leaves)]
     if judgement.outcome.status != "ok":
         lines.append(str(judgement.outcome))
-    lines += ["```", "", "## How to see it", "", "```sh", _command(engine), "```", "", "## Versions", ""]
+    lines += ["```", "", "## Reproduce", "", "```sh", _command(engine), "```", "", "## Versions", ""]
     lines += [f"- {line}" for line in _versions(engine)]
     return "\n".join(lines) + "\n"
 
