@@ -14,15 +14,16 @@ corpus interpreter: parses 9 of 10 (90.00 %); same text 9 of 10 (90.00 %); agree
 def test_what_is_found() -> None:
     first, second, third = findings(OUTPUT)
     assert first == Finding("xla.a_test.cc", "001", "refused", "line 1: x [HINST-2]\n  y")
-    assert (second.kind, second.what) == ("another result", "values differ")
-    assert (third.file, third.number, third.kind) == ("xla.b.hlo", "000", "read, and not by jaxlib")
+    assert (second.kind, second.what) == ("a different result", "values differ")
+    assert (third.file, third.number, third.kind) == ("xla.b.hlo", "000", "read, but not by jaxlib")
 
 
 def test_the_page_lists_each_text_under_its_reason() -> None:
     text = page(OUTPUT, {("xla.a_test.cc", "001"): "a reason"})
-    assert "parses 9 of 10 (90.00 %), same text" in text
+    assert "\n| read by hlokit, of the modules that jaxlib reads | 9 of 10 (90.00 %) |\n" in text
+    assert "\n| refused by hlokit, of the modules that jaxlib refuses | 1 of 2 (50.00 %) |\n" in text
     assert "## Refused: 1\n\n- a reason: 1\n  - `xla.a_test.cc` 001 (HINST-2)\n" in text
-    assert f"## Another result: 1\n\n- {NOT_JUDGED}: 1\n  - `xla.a_test.cc` 002\n" in text
+    assert f"## A different result: 1\n\n- {NOT_JUDGED}: 1\n  - `xla.a_test.cc` 002\n" in text
 
 
 def test_no_text_has_two_reasons() -> None:

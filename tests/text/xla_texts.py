@@ -1,8 +1,8 @@
-"""docs/xla_texts.md: each HLO text of XLA's own tests that is refused, or gives another result, with the reason.
+"""docs/xla_texts.md: each HLO text of XLA's own tests that is refused or gives a different result, with the cause.
 
     python -m tests.text.xla_texts --suites ../shared/suites --corpus FOLDER [--log FILE] [--page docs/xla_texts.md]
 
-FOLDER is made by the suites' hlo_corpus.py. Runs their corpus_check.py on the half of the texts that the project looks at
+FOLDER is made by the suites' hlo_corpus.py. Runs their corpus_check.py on the half of the texts that is not kept for validation
 (some minutes), or reads what it printed with `--show 100000` from FILE. xla_texts.toml has the reasons; a text
 without one is listed as not judged, and the exit status is 1.
 """
@@ -22,12 +22,19 @@ from pathlib import Path
 REASONS = Path(__file__).with_name("xla_texts.toml")
 ROOT = Path(__file__).parents[2]
 NOT_JUDGED = "not judged yet"
+_RESULTS = {
+    "parses": "read by hlokit, of the modules that jaxlib reads",
+    "same text": "printed by hlokit as the same text, of these modules",
+    "agrees": "evaluated with equal results, of the modules that were run",
+    "refuses what XLA refuses": "refused by hlokit, of the modules that jaxlib refuses",
+}
+_SHARE = re.compile(f"({'|'.join(_RESULTS)}) ([^;]+)")
 _LINE = re.compile(r"  (\S+)\.(\d{3})\.hlo: (good|bad); (\{.*\})$")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A text that is not read, or gives another result, or is read though jaxlib does not read it."""
+    """A text that is not read, gives a different result, or is read although jaxlib does not read it."""
 
     file: str
     number: str
@@ -43,9 +50,9 @@ def findings(output: str) -> Iterator[Finding]:
             continue
         answer = json.loads(found[4])
         if found[3] == "bad":
-            yield Finding(found[1], found[2], "read, and not by jaxlib", "")
+            yield Finding(found[1], found[2], "read, but not by jaxlib", "")
         elif answer.get("parse") == "accepted":
-            yield Finding(found[1], found[2], "another result", answer["run"])
+            yield Finding(found[1], found[2], "a different result", answer["run"])
         else:
             yield Finding(found[1], found[2], "refused", answer.get("why", answer.get("parse", "")))
 
@@ -67,15 +74,19 @@ def page(output: str, known: dict[tuple[str, str], str]) -> str:
     lines = [
         "# XLA's own texts",
         "",
-        "The HLO modules in XLA's own tests (of January 2025: raw strings and files), as `hk.parse` reads them and the reference",
-        "evaluates them, compared with jaxlib 0.10.2, which reads texts without verifying them. Of the half of them that the project looks at:",
-        shares.replace("; ", ", ").replace("refuses what XLA refuses", "refuses what jaxlib refuses") + ".",
+        "XLA's own tests (of January 2025) contain HLO modules, as raw strings and as files. Here `hk.parse` reads these modules, the",
+        "reference evaluates them, and the results are compared with those of jaxlib 0.10.2, which reads texts without verifying them.",
+        "Only half of the modules are used in this way; the others are kept for validation.",
         "",
-        "Each of the others was judged, by the test that it stands in and by the language's rules. The page is made by",
-        "`python -m tests.text.xla_texts`.",
+        "| result | modules |",
+        "| --- | --- |",
+        *(f"| {_RESULTS[name]} | {share} |" for name, share in _SHARE.findall(shares)),
+        "",
+        "The differences are listed below, each with its cause, as judged from the test that contains the module and from the rules of the",
+        "language. `python -m tests.text.xla_texts` writes this page.",
         "",
     ]
-    for kind in ("refused", "another result", "read, and not by jaxlib"):
+    for kind in ("refused", "a different result", "read, but not by jaxlib"):
         some = [finding for finding in listed if finding.kind == kind]
         if not some:
             continue
