@@ -1,4 +1,4 @@
-"""Reports: a finding as Markdown that can be filed, with the program, its arguments and the command that reproduces it."""
+"""Reports: a finding as Markdown that can be filed, with the program, its arguments and the command to reproduce it."""
 
 from __future__ import annotations
 
