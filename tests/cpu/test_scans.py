@@ -43,8 +43,46 @@ def test_from_either_end(op: str, root: str) -> None:
         assert " over " not in compiled.as_text("loops"), "no window is gone through"
 
 
+@pytest.mark.parametrize(("rows", "size"), [(1, 1), (1, 2), (3, 3), (2, 4), (2, 5), (3, 40), (1, 70_000)])
+def test_strict_sums_from_the_end_have_the_bits_of_the_reference(rows: int, size: int) -> None:
+    """RWIN-5: each is one step from its neighbour's, and so are the reference's."""
+    text = f"""HloModule m
+    fold {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(b, a) }}
+    ENTRY e {{
+      x = f32[{rows},{size}] parameter(0)
+      i = f32[] parameter(1)
+      s = f32[{rows},{size}] reduce-window(x, i), window={{size=1x{size} pad=0_0x0_{size - 1}}}, to_apply=fold
+      ROOT r = f32[{rows},{size}] multiply(s, x)
+    }}"""
+    module = hk.parse(text)
+    x = np.random.default_rng(size).normal(size=(rows, size)).astype(np.float32)
+    want = hk.evaluate(module, x, np.float32(0.3))
+    ends = np.concatenate([np.full((rows, 1), 0.3, np.float32), x[:, ::-1]], 1)
+    np.testing.assert_array_equal(want, np.cumsum(ends, axis=1, dtype=np.float32)[:, :0:-1] * x)
+    np.testing.assert_array_equal(hk.compile(module, strict=True)(x, np.float32(0.3)), want)
+
+
+def test_strict_sums_over_bounded_windows_at_run_time() -> None:
+    """A window that is longer than the elements of one run, not of all, is gone through forward as in other runs."""
+    text = """HloModule m
+    fold { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+    ENTRY e {
+      x = f32[9] parameter(0)
+      n = s32[] parameter(1)
+      d = f32[<=9] set-dimension-size(x, n), dimensions={0}
+      i = f32[] constant(0.3)
+      ROOT s = f32[<=9] reduce-window(d, i), window={size=SIZE pad=0_HIGH}, to_apply=fold
+    }"""
+    x = np.random.default_rng(5).normal(size=9).astype(np.float32)
+    for size in (5, 9, 12):
+        module = hk.parse(text.replace("SIZE", str(size)).replace("HIGH", str(size - 1)))
+        strict = hk.compile(module, strict=True)
+        for n in (1, 4, 5, 9):
+            np.testing.assert_array_equal(strict(x, np.int32(n)), hk.evaluate(module, x, np.int32(n)), f"{size} {n}")
+
+
 def test_no_order_is_changed_that_matters() -> None:
-    """A subtraction from the end, and strict code, go through each window."""
+    """A subtraction from the end goes through each window, and strict code has the reference's order."""
     x = np.random.default_rng(1).normal(size=(7, 50, 9)).astype(np.float32)
     for op, strict in (("subtract", False), ("add", True)):
         module = hk.parse(WINDOWS.format(op=op, init="0", root="f32[7,50,9] negate(last)"))

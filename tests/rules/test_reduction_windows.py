@@ -379,6 +379,17 @@ def test_left_fold_in_window_order() -> None:
     same(run(running, x), s32([[1, 12, 123], [4, 45, 456], [7, 78, 789]]))
 
 
+@rule("RWIN-5", "RWIN-11")
+def test_a_cumulative_sum_from_the_end_is_folded_from_the_end() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 500)).astype(np.float32)
+    backward = lambda x: hk.reduce_window_with_general_padding(x, 0.5, hk.add, [1, 600], [1, 1], [], [], [(0, 0), (0, 599)])  # noqa: E731
+    ends = np.concatenate([np.full((3, 1), 0.5, np.float32), x[:, ::-1]], 1)
+    same(run(backward, x), np.cumsum(ends, axis=1, dtype=np.float32)[:, :0:-1])
+    digits = lambda a, b: a * 10 + b  # noqa: E731
+    running = lambda x: hk.reduce_window_with_general_padding(x, 0, digits, [3], [1], [], [], [(0, 2)])  # noqa: E731
+    same(run(running, s32([1, 2, 3])), s32([123, 23, 3]))
+
+
 @rule("RWIN-5", "RWIN-6", "RWIN-7")
 def test_windows_against_the_definition() -> None:
     rng = np.random.default_rng(2)

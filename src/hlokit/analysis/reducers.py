@@ -1,4 +1,4 @@
-"""Reducers: the one op that a computation of scalars is, and its neutral value."""
+"""Reducers: their neutral values, and what the order of the elements can change."""
 
 from __future__ import annotations
 
@@ -9,40 +9,23 @@ import numpy as np
 
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
-from hlokit.hlo.op import Op
 from hlokit.hlo.values import Array
 from hlokit.ops.structure import Constant, Parameter, Tuple
 from hlokit.types import dtype as dtypes
 
 
-def single_op(function: Computation) -> Op | None:
-    """The op of a computation that applies it to its two scalar parameters, as they come; None for others."""
-    root, parameters = function.root, function.parameters
-    if len(parameters) != 2 or len(root.operands) != 2 or root.called or not root.shape.is_scalar:
-        return None
-    if tuple(root.operands) == tuple(parameters):
-        return root.op
-    swapped = tuple(root.operands) == tuple(reversed(parameters))
-    return root.op if swapped and root.op.commutative else None
-
-
 def neutral_value(function: Computation) -> Any:
     """A value e with function(x, e) == x bit for bit, for every x; None if none is known."""
-    op, dtype = single_op(function), function.root.shape.dtype
+    op, dtype = function.single_op, function.root.shape.dtype
     standard = dtype in (dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64)
     return op.neutral(dtype) if op is not None and (standard or dtype.is_integral or dtype.kind == "pred") else None
 
 
 def takes_any_order(function: Computation) -> bool:
     """No order or grouping of the elements changes a bit of the fold."""
-    dtype = function.root.shape.dtype
-    return (dtype.is_integral or dtype.kind == "pred") and takes_any_order_of_numbers(function)
-
-
-def takes_any_order_of_numbers(function: Computation) -> bool:
-    """Same as `takes_any_order`, but which of several NaN is the result may change: their bits mean nothing."""
-    op = single_op(function)
-    return op is not None and op.commutative and op.associates(function.root.shape.dtype)
+    op, dtype = function.single_op, function.root.shape.dtype
+    ordinal = dtype.is_integral or dtype.kind == "pred"
+    return ordinal and op is not None and op.commutative and op.associates(dtype)
 
 
 def is_semigroup(function: Computation, neutral: Any) -> bool:

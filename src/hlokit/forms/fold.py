@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -30,9 +31,11 @@ class FoldDimension:
         """Output position o meets the elements 0..o of a dimension of this extent, as in a cumulative sum."""
         return self.size >= extent and self == FoldDimension(self.output, self.size, low=self.size - 1)
 
-    def is_reverse_scan(self, extent: int) -> bool:
-        """Output position o meets the elements from o on, as in a cumulative sum from the end."""
-        return self.output is not None and self.size >= extent and self == FoldDimension(self.output, self.size)
+    def is_reverse_scan(self, extent: int, results: Sequence[int]) -> bool:
+        """Output position o meets the elements from o on, as in a cumulative sum from the end; `results`: their sizes."""
+        if self.output is None or results[self.output] != extent:
+            return False
+        return self.size >= extent and self == FoldDimension(self.output, self.size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,21 @@ class Computation:
         """Parameter instructions by number."""
         return [self._parameters[number] for number in sorted(self._parameters)]
 
+    @property
+    def single_op(self) -> Op | None:
+        """The op of a computation that applies it to its two scalar parameters; None for others.
+
+        The parameters come in their order, or in either order if the op is commutative.
+        """
+        if not self._instructions:
+            return None
+        root, parameters = self.root, self.parameters
+        if len(parameters) != 2 or len(root.operands) != 2 or root.called or not root.shape.is_scalar:
+            return None
+        if list(root.operands) == parameters:
+            return root.op
+        return root.op if root.op.commutative and list(root.operands) == parameters[::-1] else None
+
     def has_parameter(self, number: int) -> bool:
         """Whether there is a parameter of this number.
 

@@ -161,6 +161,11 @@ class Function(Protocol):
         """It is one op on two scalars whose fold no grouping and no order of the elements can change."""
         ...
 
+    @property
+    def is_commutative(self) -> bool:
+        """It is one commutative op on two scalars."""
+        ...
+
     def __call__(self, *values: Any) -> Any:
         """Its value on one set of arguments."""
         ...

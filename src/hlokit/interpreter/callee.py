@@ -63,22 +63,21 @@ class Callee:
     @property
     def is_associative(self) -> bool:
         """It is one op on two scalars whose fold no grouping and no order of the elements can change."""
-        root = self.computation.root
-        return self._is_one_op and root.op.commutative and root.op.associates(root.shape.dtype)
+        op = self.computation.single_op
+        return op is not None and op.commutative and op.associates(self.result.dtype)
+
+    @property
+    def is_commutative(self) -> bool:
+        """It is one commutative op on two scalars."""
+        op = self.computation.single_op
+        return op is not None and op.commutative
 
     def fold_ufunc(self) -> np.ufunc | None:
         """The NumPy ufunc that this computation of two scalars is, if ufunc.accumulate gives its left fold."""
-        root = self.computation.root
-        if not self._is_one_op or root.shape.dtype.kind not in ("floating", "complex"):
+        op = self.computation.single_op
+        if op is None or self.result.dtype.kind not in ("floating", "complex"):
             return None
-        return _UFUNCS.get(root.opcode)
-
-    @property
-    def _is_one_op(self) -> bool:
-        """Two parameters and an op on them, in either order."""
-        if len(self.computation) != 3 or len(self.computation.parameters) != 2:
-            return False
-        return list(self.computation.root.operands) in (self.computation.parameters, self.computation.parameters[::-1])
+        return _UFUNCS.get(op.opcode)
 
     def _sweep(self, *arrays: Any) -> Any:
         return self.process.descend(self.computation, lambda: self._swept(*arrays))

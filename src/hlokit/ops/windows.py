@@ -99,7 +99,8 @@ def _overlap(d: WindowDimension, k: int, base: int, count: int) -> tuple[slice, 
 class ReduceWindow(Op, name="reduce-window"):
     """Folds the elements under each position of the window with `to_apply`, starting at the init values.
 
-    The accumulator is the left argument; elements go in row-major window order; padding and holes are skipped (RWIN-6).
+    The accumulator is the left argument; elements go in row-major window order, but from the last one in a cumulative
+    fold from the end by one commutative op (RWIN-5); padding and holes are skipped (RWIN-6).
     """
 
     window: Window = attr(Window())
@@ -128,13 +129,21 @@ class ReduceWindow(Op, name="reduce-window"):
 
     def reference(self, *operands: Array, to_apply: Function, shape: Shape | None = None) -> Any:
         arrays, inits = (in_reducer_types(part, to_apply) for part in split_operands(operands, "RWIN-2"))
-        return as_declared(self._folded(cut_to_least(arrays), inits, to_apply), shape)
+        arrays = cut_to_least(arrays)
+        bounds = arrays[0].shape if shape is None else next(shape.leaves()).dimensions
+        return as_declared(self._folded(arrays, inits, to_apply, bounds), shape)
 
-    def _folded(self, arrays: tuple[Array, ...], inits: tuple[Array, ...], to_apply: Function) -> Any:
+    def _folded(
+        self, arrays: tuple[Array, ...], inits: tuple[Array, ...], to_apply: Function, bounds: Sequence[int]
+    ) -> Any:
+        """The folds; `bounds` are the declared sizes of the results, where the arrays' are those of this run."""
         base = arrays[0].shape
         shape = tuple(output_sizes(base, self.window))
-        if (axis := _prefix_axis(self.window, base)) is not None:
+        axis, backward = scan_axis(self.window, base) or (None, False)
+        if axis is not None and not backward:
             return _running_fold(arrays, inits, axis, to_apply)
+        if axis is not None and self.window.dimensions[axis].size >= bounds[axis] and to_apply.is_commutative:
+            return np.flip(_running_fold((np.flip(arrays[0], axis),), inits, axis, to_apply), axis)
         if all(d == WindowDimension(n, d.stride) for d, n in zip(self.window.dimensions, base, strict=True)):
             return left_fold([a.reshape(-1, *shape) for a in arrays], inits, shape, to_apply)
         accumulators: list[Array] = [np.full(shape, init, init.dtype) for init in inits]
@@ -153,20 +162,27 @@ class ReduceWindow(Op, name="reduce-window"):
         return Fold(tuple(dimensions), len(operands) // 2)
 
 
-def _prefix_axis(window: Window, base: Sequence[int]) -> int | None:
-    """The one axis along which position o of the window covers the elements 0..o, as in a cumulative sum."""
+def scan_axis(window: Window, base: Sequence[int]) -> tuple[int, bool] | None:
+    """The one axis along which position o of the window covers the elements 0..o, as in a cumulative sum, or, backward
+    (True), those from o on; None for other windows."""
     axes = [axis for axis, d in enumerate(window.dimensions) if d != WindowDimension(1)]
-    if len(axes) != 1:
+    if len(axes) != 1 or window.dimensions[axes[0]].size < base[axes[0]]:
         return None
     d = window.dimensions[axes[0]]
-    return axes[0] if d.size >= base[axes[0]] and d == WindowDimension(d.size, padding_low=d.size - 1) else None
+    if d == WindowDimension(d.size, padding_low=d.size - 1):
+        return axes[0], False
+    return (axes[0], True) if d == WindowDimension(d.size, padding_high=d.size - 1) else None
 
 
 def _running_fold(arrays: tuple[Array, ...], inits: tuple[Array, ...], axis: int, function: Function) -> Any:
     """Each result is one step from its neighbour's: the same left fold in n steps instead of n^2 / 2."""
-    outputs = [np.empty_like(a) for a in arrays]
     shape = np.delete(arrays[0].shape, axis)
     current: Sequence[Array] = [np.broadcast_to(init, shape) for init in inits]
+    ufunc = function.fold_ufunc()
+    if ufunc is not None:
+        whole = np.concatenate([np.expand_dims(current[0], axis), arrays[0]], axis)
+        return ufunc.accumulate(whole, axis=axis, dtype=whole.dtype)[(slice(None),) * axis + (slice(1, None),)]
+    outputs = [np.empty_like(a) for a in arrays]
     for i in range(arrays[0].shape[axis]):
         here = (slice(None),) * axis + (i,)
         current = results_of(function, function.batched(*current, *(np.asarray(a[here]) for a in arrays)))

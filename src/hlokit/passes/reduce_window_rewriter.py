@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hlokit.analysis.reducers import neutral_value, single_op
+from hlokit.analysis.reducers import neutral_value
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
@@ -13,7 +13,7 @@ from hlokit.ops.movement import Broadcast, Pad
 from hlokit.ops.reduction import Reduce
 from hlokit.ops.slicing import Slice
 from hlokit.ops.structure import Constant
-from hlokit.ops.windows import ReduceWindow
+from hlokit.ops.windows import ReduceWindow, scan_axis
 from hlokit.passes.pipeline import Pass
 from hlokit.passes.simplify.rules import is_plain, reshaped
 from hlokit.types.literal import Literal
@@ -38,20 +38,20 @@ class ReduceWindowRewriter(Pass):
         for computation in module.all_computations:
             for instruction in computation.post_order():
                 if isinstance(instruction.op, ReduceWindow) and is_plain(instruction):
-                    two = self._stages(instruction, computation)
+                    two = self._stages(instruction, instruction.op.window, computation)
                     if two is not None:
                         computation.replace(instruction, two)
                         changed = True
             changed |= computation.remove_dead() > 0
         return changed
 
-    def _stages(self, scan: Instruction, computation: Computation) -> Instruction | None:
-        found = scanned(scan)
+    def _stages(self, scan: Instruction, window: Window, computation: Computation) -> Instruction | None:
+        found = None if scan.shape.is_tuple else scan_axis(window, scan.operands[0].shape.dimensions)
         if found is None:
             return None
         axis, backward = found
         (operand, init), (function,) = scan.operands, scan.called
-        sizes, op, neutral = operand.shape.dimensions, single_op(function), neutral_value(function)
+        sizes, op, neutral = operand.shape.dimensions, function.single_op, neutral_value(function)
         n = sizes[axis]
         if op is None or neutral is None or n < self.least or math.prod(sizes) > self.others * n:
             return None
@@ -71,22 +71,6 @@ class ReduceWindowRewriter(Pass):
         if rows * self.row != n:
             made = computation.add(Slice(tuple((0, size, 1) for size in sizes)), [made])
         return made
-
-
-def scanned(scan: Instruction) -> tuple[int, bool] | None:
-    """The axis of a prefix scan, and whether it goes backward; None for other windows."""
-    if scan.shape.is_tuple or not isinstance(scan.op, ReduceWindow):
-        return None
-    windows = scan.op.window.dimensions
-    axes = [axis for axis, d in enumerate(windows) if d != WindowDimension(1)]
-    if len(axes) != 1:
-        return None
-    d = windows[axes[0]]
-    if d.size < scan.operands[0].shape.dimensions[axes[0]]:
-        return None
-    if d == WindowDimension(d.size, padding_low=d.size - 1):
-        return axes[0], False
-    return (axes[0], True) if d == WindowDimension(d.size, padding_high=d.size - 1) else None
 
 
 def _scan(operand: Instruction, init: Instruction, axis: int, backward: bool, like: Instruction) -> Instruction:

@@ -9,7 +9,7 @@ from itertools import count, product
 from math import prod
 from typing import Any
 
-from hlokit.analysis.reducers import is_semigroup, takes_any_order_of_numbers
+from hlokit.analysis.reducers import is_semigroup
 from hlokit.cpu import costs
 from hlokit.cpu.loops.arithmetic import NodeEmitter, parts_of
 from hlokit.cpu.loops.called import CalledFunction, Turned
@@ -27,6 +27,8 @@ from hlokit.types.dtype import DType
 
 _UNROLLED = 32
 """Folds of at most so many steps are written out."""
+_SHORT = 4
+"""Elements of an axis up to which cumulative folds are those of windows."""
 _WRITTEN = 160
 """Instructions in all steps of a fold up to which it is: more take longer to compile than a loop takes to run."""
 
@@ -74,11 +76,14 @@ class FoldBuilder:
         if 0 in sizes:
             return inits
         scanned = [k for k, d in enumerate(spec.dimensions) if d.size > 1]
-        if len(scanned) == 1 and sizes[scanned[0]] > 4 and all(d.is_kept for d in spec.dimensions if d.size <= 1):
+        if len(scanned) == 1 and all(d.is_kept for d in spec.dimensions if d.size <= 1):
             (k,) = scanned
-            if spec.dimensions[k].is_scan(sizes[k]):
+            d, results = spec.dimensions[k], next(instruction.shape.leaves()).dimensions
+            is_long = sizes[k] > _SHORT
+            if is_long and d.is_scan(sizes[k]):
                 return self._scan(instruction, operands, inits, combiner, index, k, forwards=True)
-            if spec.dimensions[k].is_reverse_scan(sizes[k]) and self._may_turn(inits, combiner):
+            may_turn = (is_long or self.arithmetic.strict) and d.is_reverse_scan(sizes[k], results)
+            if may_turn and self._may_turn(inits, combiner):
                 return self._scan(instruction, operands, inits, Turned(combiner), index, k, forwards=False)
         steps = prod(d.size for d in spec.dimensions)
         leaves = [operand.leaf for operand in operands]
@@ -294,9 +299,10 @@ class FoldBuilder:
 
     def _may_turn(self, inits: Sequence[Any], combiner: CalledFunction) -> bool:
         """Whether a fold may go from the last element to the first: as one of f(first, f(second, ...)). In strict code
-        if that changes nothing: sums of floats begin at each element anew (RWIN-5), and cost the square of the size."""
+        where the reference goes so (RWIN-5)."""
         if self.arithmetic.strict:
-            return len(inits) == 1 and takes_any_order_of_numbers(combiner.computation)
+            op = combiner.computation.single_op
+            return op is not None and op.commutative
         combined, _ = self._combining(inits, inits, combiner)
         if len(combined) != 1:
             return False

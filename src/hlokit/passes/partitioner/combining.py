@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from hlokit.analysis.reducers import single_op
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
@@ -76,7 +75,7 @@ def _key(instruction: Instruction) -> Hashable:
     op = instruction.op
     if type(op) is not AllReduce or not instruction.shape.is_array or instruction.shape.is_dynamic:
         return None
-    by = single_op(instruction.called[0])
+    by = instruction.called[0].single_op
     if by is None or op.channel_id is None:
         return None
     return (op.replace(channel_id=0), by, instruction.shape.dtype)

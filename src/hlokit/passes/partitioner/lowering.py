@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hlokit.analysis.factors import BATCH_DIMS, Relation, Start, batch_dims_of, relation, relation_of
-from hlokit.analysis.reducers import is_choice, neutral_value, single_op
+from hlokit.analysis.reducers import is_choice, neutral_value
 from hlokit.builder import constants, control, elementwise, indexing, movement
 from hlokit.builder.core import Builder, XlaOp
 from hlokit.errors import ShapeError, UnsupportedError
@@ -729,13 +729,13 @@ class _Related:
             return (None, 0, None)
         if form == "scatter" and len(self.results) == 1:
             combiner = self.instruction.called[0]
-            by = single_op(combiner)
+            by = combiner.single_op
             adds = by is not None and by.opcode == "add" and self.results[0].dtype is not dtypes.pred
             return (combiner, 0, None) if adds else None
         if form != "fold" or len(self.results) != 1:
             return None
         combiner = self.instruction.called[0]
-        by, neutral = single_op(combiner), neutral_value(combiner)
+        by, neutral = combiner.single_op, neutral_value(combiner)
         if by is None or neutral is None or not by.commutative or by.opcode not in _SHARED:
             return None
         return (combiner, neutral, by)

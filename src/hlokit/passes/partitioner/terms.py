@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from hlokit.analysis.reducers import single_op
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.contraction import Dot
 from hlokit.ops.conversion import Convert
@@ -39,7 +38,7 @@ def linear_operands(instruction: Instruction, terms: list[bool]) -> tuple[int, .
     if isinstance(op, Convert) and not _is_exact(instruction):
         return ()
     if isinstance(op, Reduce):
-        combiner = single_op(instruction.called[0])
+        combiner = instruction.called[0].single_op
         return (0, 1) if len(terms) == 2 and isinstance(combiner, Add) else ()
     if isinstance(op, (Multiply, Dot)):
         return tuple(given) if len(given) == 1 else ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from math import prod
 
-from hlokit.analysis.reducers import single_op
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.contraction import Dot, free_dimensions
@@ -83,7 +82,7 @@ def _sum(computation: Computation, dtype: DType) -> Computation:
     assert module is not None
     scalar = dtype[()]
     for one in reversed(module.all_computations):  # one that was made is the last
-        if one.root.shape is scalar and len(one.parameters) == 2 and isinstance(single_op(one), Add):
+        if one.root.shape is scalar and len(one.parameters) == 2 and isinstance(one.single_op, Add):
             return one
     made = Computation("sum", module)
     made.set_root(made.add(Add(), [made.add(Parameter(k, scalar)) for k in (0, 1)]))

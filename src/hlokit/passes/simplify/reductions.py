@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.analysis.reducers import single_op, takes_any_order
+from hlokit.analysis.reducers import takes_any_order
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.contraction import Dot
@@ -42,7 +42,7 @@ def reduce_of_one(instruction: Instruction, computation: Computation) -> Instruc
     count = [operand.shape.dimensions[d] for d in _reduced(instruction)]
     if 0 in count:
         return filled(instruction, init)
-    op = single_op(instruction.called[0])
+    op = instruction.called[0].single_op
     if any(n != 1 for n in count) or op is None or op.result_shape is not None:
         return None
     return like(instruction, op, filled(instruction, init), reshaped(operand, instruction.shape.dimensions))
