@@ -32,7 +32,7 @@ class FoldDimension:
         return self.size >= extent and self == FoldDimension(self.output, self.size, low=self.size - 1)
 
     def is_reverse_scan(self, extent: int, results: Sequence[int]) -> bool:
-        """Output position o meets the elements from o on, as in a cumulative sum from the end; `results`: their sizes."""
+        """Output position o meets the elements from o on, as in a cumulative sum from the end (`results`: sizes)."""
         if self.output is None or results[self.output] != extent:
             return False
         return self.size >= extent and self == FoldDimension(self.output, self.size)
