@@ -1,53 +1,109 @@
-"""docs/jax_tests.md, out of the logs of `python -m tests.jax.suite.run`.
+"""docs/jax_tests.md, out of results.json, into which this takes the logs of `python -m tests.jax.suite.run`.
 
     python -m tests.jax.suite.table --out FOLDER [--page docs/jax_tests.md] [--show]
 
-causes.toml says what each failure comes from: the first cause that fits a test counts. `--show` prints the failures
-that no cause fits, with the end of their errors, and no page.
+The logs of a file in a mode take the place of its earlier results, unless the file was not run to its end and more of it
+was before; what has no logs stays as it was. causes.toml says what each failure comes from: the first cause that fits a
+test counts. `--show` prints the failures in the logs that no cause fits, with the end of their errors, and writes nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.jax.suite import logs
 from tests.jax.suite.run import LEFT_OUT, MODES, ROOT, X64, Job, alone, files, skipped_there, suite_folder
 
 CAUSES = Path(__file__).parent / "causes.toml"
+RESULTS = Path(__file__).parent / "results.json"
 NO_CAUSE = "not sorted yet"
 TITLES = {
     "hlokit": "As the platform `hlokit`",
     "x64": "As the platform `hlokit`, with 64-bit types",
     "cpu": "In place of JAX's CPU client",
 }
+_MOST_NAMED = 12
+"""Tests up to which those of a file that are skipped there, or cut off, are named."""
 
 
 @dataclass
 class Row:
-    """A file in a mode."""
+    """A file in a mode. `alone`: the tests that fail on hlokit alone, with their causes' names.
 
-    job: Job
-    count: Counter[str]
-    alone: list[logs.Test]
-    skipped_there: list[logs.Test]
+    Of tests that are skipped there or were cut off the names, or, of many, their number.
+    """
+
+    passed: int
+    skipped: int
     both: int
     complete: bool
-    processes: list[dict[str, str]]
-    cut_off: list[logs.Test] = field(default_factory=list[logs.Test])
+    alone: dict[str, str]
+    skipped_there: Sequence[str] | int = ()
+    cut_off: Sequence[str] | int = ()
 
     @property
-    def cells(self) -> list[str]:
-        name = self.job.file + ("" if self.complete else " (not to its end)")
-        skipped, cut_off = self.count["skipped"], self.count[logs.CUT_OFF]
-        numbers = (self.count["passed"], len(self.alone), len(self.skipped_there), self.both, skipped, cut_off)
-        return [name, *map(str, numbers)]
+    def tests(self) -> int:
+        """How many were run."""
+        return self.passed + self.skipped + self.both + len(self.alone) + _count(self.skipped_there) + _count(self.cut_off)
+
+    def cells(self, file: str) -> list[str]:
+        name = file + ("" if self.complete else " (not to its end)")
+        there, cut_off = _count(self.skipped_there), _count(self.cut_off)
+        return [name, *map(str, (self.passed, len(self.alone), there, self.both, self.skipped, cut_off))]
+
+
+def _count(tests: Sequence[str] | int) -> int:
+    return tests if isinstance(tests, int) else len(tests)
+
+
+@dataclass
+class Runs:
+    """What the rows were made by: `versions` of the last run; all commits; the first date and the last."""
+
+    versions: dict[str, str] = field(default_factory=dict[str, str])
+    commits: list[str] = field(default_factory=list[str])
+    dates: list[str] = field(default_factory=list[str])
+    limit: float = 0
+
+    def add(self, process: Mapping[str, Any]) -> None:
+        if not self.dates or process["date"] >= self.dates[-1]:
+            self.versions = {name: text for name, text in process.items() if name not in ("hlokit", "date", "limit")}
+        self.dates = sorted({*self.dates[:1], *self.dates[-1:], process["date"]})
+        self.dates = [self.dates[0], self.dates[-1]]
+        self.commits += [process["hlokit"]] * (process["hlokit"] not in self.commits)
+        self.limit = max(self.limit, float(process["limit"]))
+
+
+Table = dict[str, dict[str, Row]]
+"""The rows by mode and file."""
+
+
+def recorded(path: Path = RESULTS) -> tuple[Runs, Table]:
+    """What earlier runs came to."""
+    found: Any = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": {}, "modes": {}}
+    table = {mode: {file: Row(**row) for file, row in rows.items()} for mode, rows in found["modes"].items()}
+    return Runs(**found["runs"]), {mode: table.get(mode, {}) for mode in MODES}
+
+
+def record(runs: Runs, table: Table, path: Path = RESULTS) -> None:
+    """Writes what `recorded` reads."""
+    modes = [
+        f"{json.dumps(mode)}: {{\n"
+        + ",\n".join(f"{json.dumps(file)}: {json.dumps(asdict(row))}" for file, row in sorted(rows.items()))
+        + "\n}"
+        for mode, rows in table.items()
+    ]
+    text = f'{{"runs": {json.dumps(asdict(runs))},\n"modes": {{\n' + ",\n".join(modes) + "\n}}\n"
+    path.write_text(text, encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -73,114 +129,136 @@ def causes(path: Path = CAUSES) -> list[Cause]:
     ]  # fmt: skip
 
 
-def rows(folder: Path, out: Path, mode: str) -> list[Row]:
-    """The files that were begun, worst first."""
-    found: list[Row] = []
-    for name in files(folder):
-        job = Job(folder, out, name, mode)
-        here, there = logs.read(job.log()), logs.read(job.log(".there"))
-        if not here.tests and not here.complete:
-            continue
-        only, unasked = alone(here, there), skipped_there(here, there)
-        count = Counter(test.outcome for test in here.tests.values())
-        both = count["failed"] + count[logs.DIED] - len(only) - len(unasked)
-        cut = [test for test in here.tests.values() if test.outcome == logs.CUT_OFF]
-        found.append(Row(job, count, only, unasked, both, here.complete, here.processes, cut))
-    return sorted(found, key=lambda row: (-len(row.alone) - len(row.cut_off), -row.both, row.job.file))
+def cause_of(test: logs.Test, mode: str, known: Iterable[Cause]) -> str:
+    """The name of the first cause that fits; NO_CAUSE where none does."""
+    return next((cause.name for cause in known if cause.fits(mode, test)), NO_CAUSE)
 
 
-def sorted_by_cause(table: Iterable[Row], known: list[Cause]) -> dict[str, list[tuple[Row, logs.Test]]]:
-    """The failures on hlokit alone by the names of their causes, most first, NO_CAUSE first of all."""
-    found: dict[str, list[tuple[Row, logs.Test]]] = defaultdict(list)
-    for row in table:
-        for test in row.alone:
-            name = next((cause.name for cause in known if cause.fits(row.job.mode, test)), NO_CAUSE)
-            found[name].append((row, test))
-    return dict(sorted(found.items(), key=lambda item: (item[0] != NO_CAUSE, -len(item[1]))))
+def take(runs: Runs, table: Table, job: Job, known: Iterable[Cause]) -> None:
+    """Puts what a job's logs say, if it was begun, in the place of its row."""
+    here, there = logs.read(job.log()), logs.read(job.log(".there"))
+    if not here.tests and not here.complete:
+        return
+    only, unasked = alone(here, there), skipped_there(here, there)
+    count = Counter(test.outcome for test in here.tests.values())
+    row = Row(
+        count["passed"],
+        count["skipped"],
+        count["failed"] + count[logs.DIED] - len(only) - len(unasked),
+        here.complete,
+        {_name(test): cause_of(test, job.mode, known) for test in only},
+        _named(unasked),
+        _named([test for test in here.tests.values() if test.outcome == logs.CUT_OFF]),
+    )
+    before = table[job.mode].get(job.file)
+    if not row.complete and before is not None and (before.complete or before.tests > row.tests):
+        return
+    table[job.mode][job.file] = row
+    for process in here.processes:
+        runs.add(process)
 
 
-def page(tables: Mapping[str, list[Row]], known: list[Cause], every: list[str]) -> str:
+def _name(test: logs.Test) -> str:
+    return test.id.removeprefix("tests/")
+
+
+def _named(tests: Sequence[logs.Test]) -> Sequence[str] | int:
+    return len(tests) if len(tests) > _MOST_NAMED else [_name(test) for test in tests]
+
+
+def page(runs: Runs, table: Table, every: Sequence[str]) -> str:
     """The page, as text. `every`: the names of all files."""
-    lines = ["# JAX's own tests", "", *_head(tables), "", *_sums(tables), "", *_by_cause(tables, known), ""]
-    for mode, table in tables.items():
-        if table:
-            lines += [f"## {TITLES[mode]}", "", *_table(["file", *COLUMNS], [row.cells for row in table]), ""]
-    lines += ["## Not run", "", *_not_run(tables, every), ""]
+    lines = ["# JAX's own tests", "", *_head(runs), "", *_sums(table), "", *_by_cause(table), ""]
+    for mode, rows in table.items():
+        if rows:
+            ordered = sorted(rows.items(), key=lambda item: _rank(*item))
+            cells = [row.cells(file) for file, row in ordered]
+            lines += [f"## {TITLES[mode]}", "", *_table(["file", *COLUMNS], cells), ""]
+    lines += ["## Not run", "", *_not_run(table, every), ""]
     return "\n".join(lines)
 
 
 COLUMNS = ["passed", "fail on hlokit alone", "fail, skipped there", "fail on both", "skipped", "cut off"]
 
 
-def _head(tables: Mapping[str, list[Row]]) -> list[str]:
-    processes = [process for table in tables.values() for row in table for process in row.processes]
-    if not processes:
+def _rank(file: str, row: Row) -> tuple[int, int, str]:
+    """The worst files first."""
+    return -len(row.alone) - _count(row.cut_off), -row.both, file
+
+
+def _head(runs: Runs) -> list[str]:
+    if not runs.dates:
         return ["Nothing was run."]
-    newest = max(processes, key=lambda process: process["date"])
-    dates = sorted({process["date"] for process in processes})
+    first, last = runs.dates
     names = ("jax", "jaxlib", "numpy", "scipy", "llvmlite", "pytest", "hypothesis")
-    versions = ", ".join(f"{name} {newest[name]}" for name in names)
-    commits = list(dict.fromkeys(process["hlokit"] for process in processes))
-    limit = max(float(process["limit"]) for process in processes)
+    versions = ", ".join(f"{name} {runs.versions[name]}" for name in names)
     return [
         "JAX's test files, unmodified, of the tag of the installed jax, on hlokit. Each test runs with one",
         "generated case, without the slow ones (`JAX_NUM_GENERATED_CASES=1 JAX_SKIP_SLOW_TESTS=1`), on 8 devices",
         "where the file asks for several; a file runs in one process, or in several where one has used up its",
-        f"memory or died. A test is stopped after {limit:g} s. What fails runs on JAX's CPU",
+        f"memory or died. A test is stopped after {runs.limit:g} s. What fails runs on JAX's CPU",
         "client too: *fail on hlokit alone* passes there, *fail on both* does not, *fail, skipped there* is a",
         "test that leaves out the platform `cpu` by its name. A test during which the process died counts as",
         "failed. *Not to its end*: the rest of the file has not been run yet.",
         "",
-        f"Run {'on' if len(dates) == 1 else f'from {dates[0]} to'} {dates[-1]}: {versions},",
-        f"Python {newest['python']}; {newest['cpu']}; hlokit at {', '.join(f'`{commit}`' for commit in commits)}.",
+        f"Run {'on' if first == last else f'from {first} to'} {last}: {versions},",
+        f"Python {runs.versions['python']}; {runs.versions['cpu']}; hlokit at {', '.join(f'`{c}`' for c in runs.commits)}.",
         "",
         "```sh",
         "make jax-suite MIRROR=/path/to/snapshots OUT=/path/to/logs   # goes on where it was stopped; takes hours",
         "```",
         "",
-        "It runs `python -m tests.jax.suite.run`, whose `--help` says how to run single files, and writes this page.",
+        "It runs `python -m tests.jax.suite.run`, whose `--help` says how to run single files, and writes this page: what was",
+        "run takes the place of earlier results, which are kept in `tests/jax/suite/results.json`.",
     ]
 
 
-def _sums(tables: Mapping[str, list[Row]]) -> list[str]:
+def _sums(table: Table) -> list[str]:
     cells: list[list[str]] = []
-    for mode, table in tables.items():
-        columns = [[int(cell) for cell in row.cells[1:]] for row in table]
+    for mode, rows in table.items():
+        columns = [[int(cell) for cell in row.cells(file)[1:]] for file, row in rows.items()]
         total = [sum(column) for column in zip(*columns, strict=True)] or [0] * len(COLUMNS)
-        cells.append([TITLES[mode], str(len(table)), *map(str, total)])
+        cells.append([TITLES[mode], str(len(rows)), *map(str, total)])
     return _table(["", "files", *COLUMNS], cells)
 
 
-def _by_cause(tables: Mapping[str, list[Row]], known: list[Cause]) -> list[str]:
-    everything = sorted_by_cause([row for table in tables.values() for row in table], known)
+def _by_cause(table: Table) -> list[str]:
+    """The failures on hlokit alone by their causes, NO_CAUSE first, then most first."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for rows in table.values():
+        for row in rows.values():
+            for test, cause in row.alone.items():
+                found[cause][test] += 1
     lines = ["## What fails on hlokit alone, by cause", ""]
-    for name, failures in everything.items():
-        lines += [f"- {name}: {len(failures)}"]
-        tests = Counter(test.id.removeprefix("tests/") for _, test in failures)
+    for cause, tests in sorted(found.items(), key=lambda item: (item[0] != NO_CAUSE, -item[1].total(), item[0])):
+        lines += [f"- {cause}: {tests.total()}"]
         lines += [f"  - `{test}`" + (f" ({times} modes)" if times > 1 else "") for test, times in sorted(tests.items())]
-    lines += [] if everything else ["Nothing."]
-    whole = [row for table in tables.values() for row in table]
-    for title, pick in (
-        ("Fail, and are skipped on JAX's CPU client by its name", lambda row: row.skipped_there),
-        ("Cut off", lambda row: row.cut_off),
+    lines += [] if found else ["Nothing."]
+    for title, name in (
+        ("Fail, and are skipped on JAX's CPU client by its name", "skipped_there"),
+        ("Cut off", "cut_off"),
     ):
-        names = [line for row in whole for line in _listed(row, pick(row))]
+        names = [
+            line
+            for mode, rows in table.items()
+            for file, row in sorted(rows.items(), key=lambda item: _rank(*item))
+            for line in _listed(file, mode, getattr(row, name))
+        ]
         lines += ["", f"{title}:", "", *names] if names else []
     return lines
 
 
-def _listed(row: Row, tests: list[logs.Test]) -> list[str]:
+def _listed(file: str, mode: str, tests: Sequence[str] | int) -> list[str]:
     """A line for each test, or one for all of a file where they are many."""
-    if len(tests) > 12:
-        return [f"- `{row.job.file}` ({row.job.mode}): {len(tests)} tests"]
-    return [f"- `{test.id.removeprefix('tests/')}` ({row.job.mode})" for test in tests]
+    if isinstance(tests, int):
+        return [f"- `{file}` ({mode}): {tests} tests"]
+    return [f"- `{test}` ({mode})" for test in tests]
 
 
-def _not_run(tables: Mapping[str, list[Row]], every: list[str]) -> list[str]:
+def _not_run(table: Table, every: Sequence[str]) -> list[str]:
     lines: list[str] = []
-    for mode, table in tables.items():
-        run = {row.job.file for row in table}
-        left = [name for name in every if name not in run and (mode != "x64" or X64.fullmatch(name))]
+    for mode, rows in table.items():
+        left = [name for name in every if name not in rows and (mode != "x64" or X64.fullmatch(name))]
         lines += [f"{TITLES[mode]}: {', '.join(f'`{name}`' for name in left) or 'nothing was left'}.", ""]
     folders = "; ".join(f"`{folder}` ({why})" for folder, why in LEFT_OUT.items())
     return [*lines, f"Never: the folders {folders}."]
@@ -190,6 +268,14 @@ def _table(head: list[str], cells: list[list[str]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *cells)]
 
 
+def _show(job: Job, known: Sequence[Cause]) -> None:
+    here, there = logs.read(job.log()), logs.read(job.log(".there"))
+    for test in alone(here, there):
+        if cause_of(test, job.mode, known) == NO_CAUSE:
+            errors = [line for line in test.text.splitlines() if line.startswith("E ")]
+            print(f"{job.mode}: {test.id}\n  " + "\n  ".join((errors or test.text.splitlines())[-4:])[:600])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the folder of the logs")
@@ -197,14 +283,18 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="print failures without a cause")
     options = parser.parse_args()
     out: Path = options.out.resolve()
-    folder = suite_folder(out)
-    tables = {mode: rows(folder, out, mode) for mode in MODES}
-    if not options.show:
-        options.page.write_text(page(tables, causes(), files(folder)), encoding="utf-8")
+    folder, known = suite_folder(out), causes()
+    every = files(folder)
+    jobs = [Job(folder, out, name, mode) for mode in MODES for name in every]
+    if options.show:
+        for job in jobs:
+            _show(job, known)
         return 0
-    for row, test in sorted_by_cause([row for table in tables.values() for row in table], causes()).get(NO_CAUSE, []):
-        errors = [line for line in test.text.splitlines() if line.startswith("E ")]
-        print(f"{row.job.mode}: {test.id}\n  " + "\n  ".join((errors or test.text.splitlines())[-4:])[:600])
+    runs, table = recorded()
+    for job in jobs:
+        take(runs, table, job, known)
+    record(runs, table)
+    options.page.write_text(page(runs, table, every), encoding="utf-8")
     return 0
 
 

@@ -113,13 +113,30 @@ def test_page(suite: Path, tmp_path: Path) -> None:
     written(".there", b="passed", c="failed", e="passed", f="passed", g="skipped")
     causes = tmp_path / "causes.toml"
     causes.write_text('[[cause]]\nname = "platforms by name"\ntext = "the platform"\n')
-    tables = {mode: table.rows(suite, tmp_path, mode) for mode in run.MODES}
-    text = table.page(tables, table.causes(causes), run.files(suite))
+    runs, results = table.recorded(tmp_path / "results.json")  # there are none yet
+    job = run.Job(suite, tmp_path, "kinds_test", "hlokit")
+    table.take(runs, results, job, table.causes(causes))
+    table.record(runs, results, tmp_path / "results.json")
+    text = table.page(*table.recorded(tmp_path / "results.json"), run.files(suite))
     assert "| kinds_test | 1 | 2 | 1 | 1 | 1 | 1 |" in text
     assert "- not sorted yet: 1\n  - `kinds_test.py::e`" in text
     assert "- platforms by name: 1\n  - `kinds_test.py::b`" in text
     assert "Cut off:\n\n- `kinds_test.py::f`" in text
     assert "In place of JAX's CPU client: `broken_test`, `kinds_test`." in text
+
+
+def test_results_of_other_files_and_of_whole_runs_stay(suite: Path) -> None:
+    (suite / "tests" / "small_test.py").write_text("def test_a(): pass\ndef test_b(): pass\n")
+    earlier = table.Row(passed=2, skipped=0, both=0, complete=True, alone={})
+    runs, results = table.Runs(), {"hlokit": {"other_test": earlier, "small_test": earlier}}
+    job = run.Job(suite, suite.parent, "small_test", "hlokit")
+    logs.append(job.log(), process={"limit": 9.0, **run.versions()})
+    logs.append(job.log(), id="tests/small_test.py::test_a", outcome="failed", text="", seconds=1)
+    table.take(runs, results, job, [])
+    assert results["hlokit"] == {"other_test": earlier, "small_test": earlier} and not runs.dates
+    logs.append(job.log(), ends=True)
+    table.take(runs, results, job, [])
+    assert list(results["hlokit"]["small_test"].alone) == ["small_test.py::test_a"] and len(runs.commits) == 1
 
 
 def test_causes_are_well_formed() -> None:
