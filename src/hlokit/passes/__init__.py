@@ -11,6 +11,7 @@ from hlokit.passes import defuser as defuser
 from hlokit.passes import dynamic_padder as dynamic_padder
 from hlokit.passes import op_expander as op_expander
 from hlokit.passes import operand_upcaster as operand_upcaster
+from hlokit.passes import pred_multiply_simplifier as pred_multiply_simplifier
 from hlokit.passes import reduce_window_rewriter as reduce_window_rewriter
 from hlokit.passes import scatter_splitter as scatter_splitter
 from hlokit.passes import simplify as simplify

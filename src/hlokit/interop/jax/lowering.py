@@ -11,10 +11,10 @@ from typing import Any
 import jax as _jax
 import numpy as np
 
-from hlokit.api import parse
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.interop.jax import callbacks, rules
+from hlokit.interop.jax.reading import read
 from hlokit.tracebacks import public
 
 jax: Any = _jax  # JAX's own types are unknown to pyright in many places
@@ -99,7 +99,7 @@ def lowered_of(jitted: Any, args: Sequence[Any], kwargs: dict[str, Any], hoist: 
     if inside.compile_args.get("mut"):
         raise UnsupportedError(f"{traced.fun_name}: arguments or constants that are jax.Refs")
     constants = tuple(reader(jax.typeof(constant))(constant) for constant in inside.const_args) if hoist else ()
-    module = parse(lowered.as_text())
+    module = read(lowered.as_text())
     return Lowered(module, constants, traced.out_info, callbacks.calls(module))
 
 

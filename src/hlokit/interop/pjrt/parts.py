@@ -15,7 +15,6 @@ import numpy as np
 from hlokit.analysis.cost import cost_of_module, costs_of_instructions
 from hlokit.cpu.target import available_threads
 from hlokit.errors import ArgumentError, HlokitError
-from hlokit.files.reading import module_of_bytes
 from hlokit.hlo.module import HloModule
 from hlokit.interop.pjrt.client import job
 from hlokit.interop.pjrt.programs import Program
@@ -90,7 +89,7 @@ def divided(program: Program, made: Sequence[Sharding | None], regions: bool) ->
     if program.callbacks:
         return Divided(None, "it calls Python functions")
     try:
-        module = module_of_bytes(program.code, keeps_regions=True) if regions else program.module
+        module = program.read(keeps_regions=True) if regions else program.module
         whole = Sharding("replicated")
         given = [None if stated(parameter) else whole for parameter in module.entry.parameters]
         found = partition(module, in_shardings=given, out_shardings=[sharding or whole for sharding in made])

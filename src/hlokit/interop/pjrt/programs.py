@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hlokit import api
 from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.interop.jax.callbacks import calls, has_calls, inspections
+from hlokit.interop.jax.reading import read
 from hlokit.interop.pjrt import kept
 from hlokit.interop.pjrt.arrays import nbytes
 from hlokit.interop.pjrt.client import KINDS, Device, devices, is_local
 from hlokit.interop.pjrt.options import Options, parse
 from hlokit.ops.custom import DEVICES, TYPED_FFI, CustomCall
 from hlokit.runtime.compilation import Interface
+from hlokit.runtime.dump import flags
 from hlokit.stablehlo.lowering import MEMORY_KINDS, OTHER_LAYOUT
 from hlokit.types.dtype import pred
 from hlokit.types.shape import Shape
@@ -66,7 +67,12 @@ class Program:
     @cached_property
     def module(self) -> HloModule:
         """The module, read when it is first asked for."""
-        return api.parse(self.code)
+        return self.read()
+
+    def read(self, keeps_regions: bool = False) -> HloModule:
+        """The module, read again; `keeps_regions`: see hlokit.parse."""
+        with flags(self.options.flags):
+            return read(self.code, keeps_regions)
 
     def _look_at_module(self, may_call: bool) -> None:
         module = self.module

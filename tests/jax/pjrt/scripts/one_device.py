@@ -405,3 +405,14 @@ def check_events_of_the_compilation_cache():
     finally:
         monitoring.unregister_event_listener(count)
         compilation_cache.reset_cache()
+
+
+def check_products_with_masks_are_selects_unless_the_pass_is_disabled():
+    x, mask = jnp.array([jnp.inf, jnp.nan, 3.0]), jnp.array([False, False, True])
+
+    def f(x, mask):
+        return x * mask.astype(x.dtype)
+
+    assert jax.jit(f)(x, mask).tolist() == [0, 0, 3]
+    kept = jax.jit(f, compiler_options={"xla_disable_hlo_passes": "pred-multiply-simplifier"})
+    assert jnp.isnan(kept(x, mask)).tolist() == [True, True, False]
