@@ -44,7 +44,7 @@ OPS = [
     "f32[5,6] reduce-window(x, z), window={size=3x1 stride=3x1}, to_apply=add",
     "f32[29,6] reduce-window(x, z), window={size=3x1 lhs_dilate=2x1}, to_apply=add",
     "f32[12,6] reduce-window(x, z), window={size=3x1 rhs_dilate=2x1}, to_apply=add",
-    "f32[31,6] pad(x, z), padding=0_0_1x0_0",
+    "f32[31,6] pad(x, z), padding=0_0_1x0_0", "f32[49,6] pad(x, z), padding=-1_4_2x0_0", "f32[32,6] pad(x, z), padding=1_0_1x0_0",
 ]  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def test_ops(op: str, count: int) -> None:
 }}""",
         compiled=count == 2,
     )
-    if count != 3 and any(text in op for text in ("[0:16],", "reverse", "[2:10]", "pad=1_1", "stride")):
+    if count != 3 and any(text in op for text in ("[0:16],", "reverse", "[2:10]", "pad=1_1", "stride", "0_0_1", "1_0_1")):
         assert "all-gather" not in kinds(found), found.reasons
 
 
@@ -89,6 +89,26 @@ ENTRY e {{
         assert set(kinds(found)) == {"collective-permute"}
         sent = sum(reason.nbytes for reason in found.reasons)
         assert sent < 2 * 16 * 12 * 3 * 4 / 2  # edges, no halves
+
+
+GRADIENTS = [
+    ("f32[3,3,3,4]", "window={size=16x12 pad=1_1x1_1}", (16, 12)),
+    ("f32[4,3,3,4]", "window={size=7x12 pad=0_0x1_1 rhs_dilate=2x1}", (7, 12)),
+    ("f32[2,3,3,4]", "window={size=7x12 pad=0_0x1_1 stride=3x1 rhs_dilate=2x1}", (7, 12)),
+]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize(("shape", "window", "sizes"), GRADIENTS)
+def test_gradients_of_kernels(shape: str, window: str, sizes: tuple[int, int], count: int) -> None:
+    """The image and the output's gradient are divided by rows: devices have terms of the kernel's gradient."""
+    found = in_parts(f"""HloModule m
+ENTRY e {{
+  im = f32[2,16,12,3] parameter(0), sharding={{devices=[1,{count},1,1]<=[{count}]}}
+  dy = f32[2,{sizes[0]},{sizes[1]},4] parameter(1), sharding={{devices=[1,{count},1,1]<=[{count}]}}
+  ROOT r = {shape} convolution(im, dy), {window}, dim_labels=f01b_i01o->01bf, sharding={{replicated}}
+}}""")
+    assert "all-gather" not in kinds(found) and "all-reduce" in kinds(found), found.reasons
 
 
 def test_one_row_joined() -> None:

@@ -89,9 +89,6 @@ def reach(op: Op, operands: Sequence[Shape], number: int, d: int, local: int) ->
     if isinstance(op, Slice):
         start, _, stride = op.ranges[d]
         return Reach(stride * local, start, stride * (local - 1) + 1)
-    if isinstance(op, Pad):
-        around = op.padding[d]
-        return Reach(local, -around.edge_padding_low, local, 1) if not around.interior_padding else None
     if isinstance(op, Reverse):
         return Reach(-local, size - local, local)
     if isinstance(op, Concatenate):
@@ -105,7 +102,7 @@ def reach(op: Op, operands: Sequence[Shape], number: int, d: int, local: int) ->
         return None
     first, count, _ = placed
     step = local * window.stride // window.base_dilation
-    return Reach(step, first, count, ZERO if isinstance(op, Convolution) else NEUTRAL)
+    return Reach(step, first, count, 1 if isinstance(op, Pad) else ZERO if isinstance(op, Convolution) else NEUTRAL)
 
 
 def on_reach(op: Op, d: int, local: int) -> Op:
@@ -113,19 +110,42 @@ def on_reach(op: Op, d: int, local: int) -> Op:
     if isinstance(op, Slice):
         stride = op.ranges[d][2]
         return op.replace(ranges=_with(op.ranges, d, (0, stride * (local - 1) + 1, stride)))
-    if isinstance(op, Pad):
-        return op.replace(padding=_with(op.padding, d, replace(op.padding[d], edge_padding_low=0, edge_padding_high=0)))
     window = _window(op, d)
     placed = _placed(window, local) if window is not None else None
     if window is None or placed is None:
         return op
+    if isinstance(op, Pad):
+        low, high = placed[2]
+        around = replace(op.padding[d], edge_padding_low=low, edge_padding_high=high)
+        return op.replace(padding=_with(op.padding, d, around))
     own = replace(window, padding_low=placed[2][0], padding_high=placed[2][1])
     assert isinstance(op, (ReduceWindow, Convolution))
     number = d if isinstance(op, ReduceWindow) else op.dim_labels.input_spatial_dimensions.index(d)
     return op.replace(window=Window(_with(op.window.dimensions, number, own)))
 
 
+def reach_of_taps(op: Convolution, d: int, outputs: int, local: int) -> Reach | None:
+    """The places of the image's dimension d that parts of `local` taps of a kernel need for all outputs."""
+    window = _window(op, d)
+    if window is None or window.base_dilation != 1 or window.reversal:
+        return None
+    count = (outputs - 1) * window.stride + (local - 1) * window.window_dilation + 1
+    return Reach(local * window.window_dilation, -window.padding_low, count, ZERO)
+
+
+def on_taps(op: Convolution, d: int, local: int) -> Convolution:
+    """The op on what parts of `local` taps need along the image's dimension d."""
+    number = op.dim_labels.input_spatial_dimensions.index(d)
+    own = replace(op.window.dimensions[number], size=local, padding_low=0, padding_high=0)
+    return op.replace(window=Window(_with(op.window.dimensions, number, own)))
+
+
 def _window(op: Op, d: int) -> WindowDimension | None:
+    """The window that moves along the operand's dimension d; of a pad it is one element."""
+    if isinstance(op, Pad):
+        around = op.padding[d]
+        low, high = around.edge_padding_low, around.edge_padding_high
+        return WindowDimension(1, padding_low=low, padding_high=high, base_dilation=around.interior_padding + 1)
     if isinstance(op, ReduceWindow):
         return op.window.dimensions[d]
     if isinstance(op, Convolution) and d in op.dim_labels.input_spatial_dimensions:
@@ -296,7 +316,9 @@ __all__ = [
     "exchange",
     "joined",
     "on_reach",
+    "on_taps",
     "reach",
+    "reach_of_taps",
     "reached",
     "seconds",
 ]

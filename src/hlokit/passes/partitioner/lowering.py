@@ -19,6 +19,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.op import OPS, Op, infer_shape
 from hlokit.ops.control_flow import Call, Conditional, While
+from hlokit.ops.convolution import Convolution
 from hlokit.ops.movement import Concatenate
 from hlokit.ops.random import RngBitGenerator
 from hlokit.ops.reduction import Reduce
@@ -33,7 +34,9 @@ from hlokit.passes.partitioner.halos import (
     exchange,
     joined,
     on_reach,
+    on_taps,
     reach,
+    reach_of_taps,
     reached,
 )
 from hlokit.passes.partitioner.halos import seconds as halo_seconds
@@ -404,11 +407,12 @@ class _Related:
         self.chosen = self._chosen()
         self.terms, self.linear = self._terms()
         self.shifted = self._shifted()
+        self.taps = self._taps()
         self.starts = {s.factor: s for s in relation.starts if self._has_ranges(s)}
 
     def lowered(self) -> Value:
         choice = min(self._choices(), key=lambda choice: choice.seconds)
-        operands = [self._placement(dimensions, choice.parts) for dimensions in self.relation.operands]
+        operands = [self._operand(number, choice.parts) for number in range(len(self.leaves))]
         results = [self._placement(dimensions, self._of_results(choice.parts)) for dimensions in self.relation.results]
         local = self._local_op(operands, results, choice.parts)
         if local is None:
@@ -435,15 +439,29 @@ class _Related:
                 found[number] = (of_result[0], of_operands)
         return found
 
+    def _taps(self) -> dict[int, tuple[int, int]]:
+        """The factors of a convolution's taps: devices have terms of the result, of their taps. For each the number of
+        taps, and the image's dimension that they move along."""
+        op, found = self.instruction.op, dict[int, tuple[int, int]]()
+        if not isinstance(op, Convolution):
+            return found
+        labels = op.dim_labels
+        for d, e in zip(labels.input_spatial_dimensions, labels.kernel_spatial_dimensions, strict=True):
+            factors = self.relation.operands[1][e]
+            if len(factors) == 1 and self.relation.factors[factors[0]].kind == "whole":
+                found[factors[0]] = self.leaves[1].sizes[e], d
+        return found
+
     def _reaches(self, number: int, along: Parts) -> list[tuple[int, int, Reach, Exchange]] | None:
-        """The places reached of each operand along a shifted factor; None where that has no form in these parts."""
-        d, places = self.shifted[number]
+        """The places reached of each operand along a shifted factor, or along taps; None where that has no form in
+        these parts."""
         count = self.grid.count(along)
-        local = -(-self.results[0].dimensions[d] // count)
         shapes = [_shape(leaf) for leaf in self.leaves]
         found: list[tuple[int, int, Reach, Exchange]] = []
+        size, places = self._moved(number)
+        local = -(-size // count)
         for operand, e in places:
-            one = reach(self.instruction.op, shapes, operand, e, local)
+            one = self._place_reached(number, shapes, operand, e, local)
             way = exchange(shapes[operand].dimensions[e], count, one) if one is not None else None
             if (
                 one is None
@@ -454,19 +472,39 @@ class _Related:
             found.append((operand, e, one, way))
         return found
 
+    def _moved(self, number: int) -> tuple[int, Sequence[tuple[int, int]]]:
+        """The size of a shifted factor, or of taps, in parts; and the (operand, dimension) that move along it."""
+        if number in self.taps:
+            size, d = self.taps[number]
+            return size, [(0, d)]
+        d, places = self.shifted[number]
+        return self.results[0].dimensions[d], places
+
+    def _place_reached(self, number: int, shapes: Sequence[Shape], operand: int, d: int, local: int) -> Reach | None:
+        op = self.instruction.op
+        if number not in self.taps:
+            return reach(op, shapes, operand, d, local)
+        assert isinstance(op, Convolution)
+        labels = op.dim_labels
+        result = labels.output_spatial_dimensions[labels.input_spatial_dimensions.index(d)]
+        return reach_of_taps(op, d, self.results[0].dimensions[result], local)
+
     def _divided_shifts(self, parts: dict[int, Parts]) -> list[int]:
-        return [number for number in self.shifted if parts.get(number)]
+        return [number for number in (*self.shifted, *self.taps) if parts.get(number)]
 
     def _on_halos(self, parts: dict[int, Parts], given: list[Shape], made: list[Shape]) -> tuple[Op, list[Shape]]:
         """The op and its operands' shapes where parts of shifted factors are what they reach."""
         op = self.instruction.op
         for number in self._divided_shifts(parts):
-            d, _ = self.shifted[number]
             for operand, e, one, _ in self._reaches(number, parts[number]) or ():
                 given[operand] = given[operand].with_dimensions(
                     [one.count if i == e else n for i, n in enumerate(given[operand].dimensions)]
                 )
-                op = on_reach(op, e, made[0].dimensions[d])
+                if number in self.taps:
+                    assert isinstance(op, Convolution)
+                    op = on_taps(op, e, -(-self.taps[number][0] // self.grid.count(parts[number])))
+                else:
+                    op = on_reach(op, e, made[0].dimensions[self.shifted[number][0]])
         return op, given
 
     def _exchanged(
@@ -545,7 +583,7 @@ class _Related:
                     for number, mine in parts_of_factors(self.grid, self.relation, factors, along):
                         factor = self.relation.factors[number]
                         free = mine if not taken & set(mine) else ()
-                        is_term = factor.kind in ("folded", "looked up")
+                        is_term = factor.kind in ("folded", "looked up") or number in self.taps
                         if number in parts or not free or is_for_folded != is_term:
                             continue
                         if not self._may_divide(number, folds):
@@ -561,6 +599,8 @@ class _Related:
         factor = self.relation.factors[number]
         if number in self.starts:
             return folds or factor.kind == "same"
+        if number in self.taps:
+            return folds
         if factor.kind == "folded":
             return folds and (self.fold is not None or number == self.chosen)
         if factor.kind == "shifted":
@@ -572,14 +612,22 @@ class _Related:
     def _is_iota(self) -> bool:
         return not self.instruction.operands and len(self.results) == 1
 
+    def _operand(self, number: int, parts: dict[int, Parts]) -> Placement:
+        """Where an operand is needed; the image of divided taps in parts that are then exchanged."""
+        found = self._placement(self.relation.operands[number], parts)
+        for tap, (_, d) in self.taps.items() if not number else ():
+            if parts.get(tap):
+                found = found.with_dimension(d, parts[tap])
+        return found
+
     def _placement(self, dimensions: Sequence[Sequence[int]], parts: dict[int, Parts]) -> Placement:
         return placement_of_factors(self.grid, self.relation, dimensions, parts)
 
     def _seconds(self, parts: dict[int, Parts]) -> float:
         """The time of reshards of operands and results, and of computing."""
         seconds = 0.0
-        for number, (leaf, dimensions) in enumerate(zip(self.leaves, self.relation.operands, strict=True)):
-            target = self._target(number, self._placement(dimensions, parts))
+        for number, leaf in enumerate(self.leaves):
+            target = self._target(number, self._operand(number, parts))
             kept = tuple(part for part in leaf.placement.unreduced if part in target.unreduced)
             target = Placement(target.dimensions, kept)
             seconds += self.planner.seconds(leaf.sizes, _itemsize(leaf.part.shape), leaf.placement, target)
@@ -596,7 +644,7 @@ class _Related:
         for number in self._divided_shifts(parts):
             for operand, e, _, way in self._reaches(number, parts[number]) or ():
                 leaf = self.leaves[operand]
-                local = list(self.grid.local(leaf.sizes, self._placement(self.relation.operands[operand], parts)))
+                local = list(self.grid.local(leaf.sizes, self._operand(operand, parts)))
                 nbytes = math.prod(local) / local[e] * _itemsize(leaf.part.shape)
                 seconds += halo_seconds(self.planner.network, way, nbytes)
         sizes = (-(-f.size // self.grid.count(parts.get(i, ()))) for i, f in enumerate(self.relation.factors))
@@ -607,6 +655,10 @@ class _Related:
         for number in self._divided_shifts(parts):
             if self._reaches(number, parts[number]) is None:
                 return number
+            if number in self.taps:
+                other = next((i for i in self.relation.operands[0][self.taps[number][1]] if parts.get(i)), None)
+                if other is not None:
+                    return other
         if self.chosen in parts and self.relation.factors[self.chosen].size % self.grid.count(parts[self.chosen]):
             return self.chosen
         arrays = [(leaf.sizes, d) for leaf, d in zip(self.leaves, self.relation.operands, strict=True)]
@@ -636,7 +688,8 @@ class _Related:
     def _unreduced(self, parts: dict[int, Parts]) -> Parts:
         """The parts whose devices have terms of the results: of what is folded, and of what only one of them finds."""
         kinds = ("folded", "looked up")
-        terms = (parts.get(i, ()) for i, f in enumerate(self.relation.factors) if f.kind in kinds and i != self.chosen)
+        of_terms = (i for i, f in enumerate(self.relation.factors) if f.kind in kinds or i in self.taps)
+        terms = (parts.get(i, ()) for i in of_terms if i != self.chosen)
         return tuple(part for mine in terms for part in mine)
 
     def _folded(self, parts: dict[int, Parts]) -> Parts:
@@ -877,10 +930,10 @@ class _Related:
         return twice.tobytes() == value.tobytes()
 
     def _masked(self, leaf: Leaf, number: int) -> XlaOp:
-        """The operand, neutral where a folded dimension that parts do not divide is padded."""
+        """The operand, neutral where a folded dimension that parts do not divide, or one of taps, is padded."""
         part = leaf.part
         for d, factors in enumerate(self.relation.operands[number]):
-            folded = any(self.relation.factors[i].kind == "folded" for i in factors)
+            folded = any(self.relation.factors[i].kind == "folded" or i in self.taps for i in factors)
             if folded and leaf.sizes[d] % self.grid.count(leaf.placement.dimensions[d]):
                 assert self.fold is not None
                 part = self.lowering.emission.masked(part, leaf.sizes, leaf.placement, d, self.fold[1])
