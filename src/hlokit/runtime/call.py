@@ -118,6 +118,21 @@ class Caller:
     @named
     def slow(self, *arguments: Any) -> Any:
         """`call`, for arguments of any kind: what NumPy or DLPack can read, as for `evaluate`."""
+        taken, given = self.arrays(arguments)
+        addresses = self.addresses(taken, given)
+        buffer = self._arena.take() if self.temporaries else None
+        try:
+            memory = buffer.address if buffer is not None else 0
+            status = self._enter(self._table(*addresses, *self.constants, memory, *self.more))
+        finally:
+            if buffer is not None:
+                self._arena.give(buffer)
+        if status:
+            self.failed()
+        return given[0] if self.unwrap else tuple(given)
+
+    def arrays(self, arguments: Sequence[Any]) -> tuple[list[_Array], list[_Array]]:
+        """The arguments as the entry takes them, and arrays for its results. Raises ArgumentError."""
         taken = self._arguments(arguments)
         for number in self.overwritten:
             taken[number] = self._owned(taken, number)
@@ -127,16 +142,12 @@ class Caller:
             given.append(
                 empty(dimensions, dtype, size) if source is None else _seen_as(taken[source], dtype, dimensions)
             )
-        addresses = [*map(_address, taken), *map(_address, given), *self.constants]
-        buffer = self._arena.take() if self.temporaries else None
-        try:
-            status = self._enter(self._table(*addresses, buffer.address if buffer is not None else 0, *self.more))
-        finally:
-            if buffer is not None:
-                self._arena.give(buffer)
-        if status:
-            self.failed()
-        return given[0] if self.unwrap else tuple(given)
+        return taken, given
+
+    @staticmethod
+    def addresses(taken: Sequence[_Array], given: Sequence[_Array]) -> list[int]:
+        """Where the elements of these arrays are."""
+        return [*map(_address, taken), *map(_address, given)]
 
     def failed(self) -> NoReturn:
         """The entry stopped midway: raises why."""

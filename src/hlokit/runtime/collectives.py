@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 SHARED = 1 << 17
 """Bytes of results from which all members take part: waking them takes as long as to move so many."""
+SHARED_WITHOUT_PYTHON = 1 << 15
+"""The same where no thread has to be woken."""
 STREAMED = 1 << 22
 """Bytes of results from which they are stored past the caches."""
 
@@ -119,22 +121,32 @@ class Collectives:
         self._folds: dict[Computation, _Fold | None] = {}
         self._lock = lock()
 
-    def meetings(self, processes: Sequence[Process], instructions: Sequence[Instruction]) -> Meetings:
-        """Where those of these steps that move little meet without Python."""
+    def meetings(
+        self, processes: Sequence[Process], instructions: Sequence[Instruction], alike: bool = False
+    ) -> Meetings:
+        """Where those of these steps that move little meet without Python.
+
+        alike   all devices come to the same steps, so that each step meets itself alone; those that move more are
+                shared out
+        """
         keys = Counter(rendezvous_key(instruction) for instruction in instructions)
         groups: dict[tuple[int, ...], int] = {}
-        found: list[list[MeetingSite | None]] = []
-        for process in processes:
-            found.append([])
-            for instruction in instructions:
-                site = self._known(process, instruction) if keys[rendezvous_key(instruction)] == 1 else None
-                if site is None or site.plan.bytes >= SHARED or site.plan.is_slow or len(site.members) < 2:
-                    found[-1].append(None)
-                    continue
-                group = groups.setdefault(tuple(site.members), len(groups))
-                work = site.plan.address, len(site.plan.jobs)
-                found[-1].append(MeetingSite(group, site.position, len(site.members), *work))
-        return Meetings(found)
+
+        def met(process: Process, instruction: Instruction) -> MeetingSite | None:
+            if instruction.op.asks_device:
+                return MeetingSite(0, int(instruction.op.reference(process=process)), 0, 0, 0)
+            is_alone = alike or keys[rendezvous_key(instruction)] == 1
+            site = self._known(process, instruction) if is_alone else None
+            if site is None or site.plan.is_slow:
+                return None
+            work, members = (site.plan.address, len(site.plan.jobs)), len(site.members)
+            if not alike and (site.plan.bytes >= SHARED or members < 2):
+                return None
+            group = groups.setdefault(tuple(site.members), len(groups))
+            is_shared = alike and members > 1 and site.plan.bytes >= SHARED_WITHOUT_PYTHON
+            return MeetingSite(group, site.position, members, *work, is_shared)
+
+        return Meetings([[met(process, instruction) for instruction in instructions] for process in processes])
 
     def run(self, process: Process, instruction: Instruction, table: int, over: Callable[[], object]) -> bool:
         """Runs the instruction on the pointers in the table; False if only the reference can.

@@ -185,6 +185,17 @@ class Executable:
         return self._plain if isinstance(self._plain, Caller) else None
 
     @property
+    def native_on_devices(self) -> Caller | None:
+        """Calls the machine code of one device of several; None for values that take more than that."""
+        is_plain = self._flat and not self.extra
+        return self._caller if is_plain and isinstance(self._caller, Caller) else None
+
+    @property
+    def hosts(self) -> HostSteps | None:
+        """Its steps of the reference."""
+        return self._hosts
+
+    @property
     @with_stack
     def program(self) -> Program:
         """The module on its way to machine code: passes, steps, loops, buffers, LLVM text. Made when asked for."""

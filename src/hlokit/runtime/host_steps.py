@@ -50,14 +50,23 @@ class HostSteps:
     @cached_property
     def meetings(self) -> Meetings | None:
         """Where devices that run together in this process meet without Python. Processes never ask."""
+        found = self._meetings(alike=False)
+        return found if found is not None and found.are_any else None
+
+    def without_python(self) -> Round | None:
+        """Meetings for runs of machine code alone, of devices that surely come to the same steps; None if steps take
+        Python."""
+        found = self._meetings(alike=True)
+        return found.without_python() if found is not None else None
+
+    def _meetings(self, alike: bool) -> Meetings | None:
         if self._grid == (1, 1):
             return None
         processes = [Process(place=place) for place in Place.grid(*self._grid)]
         try:
-            found = self.collectives.meetings(processes, self.instructions)
+            return self.collectives.meetings(processes, self.instructions, alike)
         except HlokitError:  # about groups: running says it
             return None
-        return found if found.are_any else None
 
     @contextmanager
     def running(self, process: Process, round: Round | None = None) -> Generator[None, None, None]:

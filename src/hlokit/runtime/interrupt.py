@@ -4,7 +4,7 @@ Python notes a signal and runs its handler when Python code runs next. A long na
 hlokit_interrupted()` now and then (it reads the clock; more often than every few us is waste): every 50 ms, on the
 main thread, it lets Python run the handlers of the signals that came. It gives 1 if one raised an exception; then the
 loop is to be left: the exception is raised again as soon as the thread is back in Python code. It also gives 1 on the
-threads of `stop_threads`.
+threads of `stop_threads`, and on those for which the word that they have under `stop_key` is not 0.
 
 `i32 hlokit_step(ptr function, i64 number, ptr table)` calls a Python function of two integers and gives 1 if an
 exception escaped it, which may be an interrupt before its first line: so no ctypes callback will do, which drops these.
@@ -28,10 +28,11 @@ from types import CodeType
 from typing import Any
 
 from hlokit.cpu.jit.cache import compiled
-from hlokit.cpu.jit.libc import PTHREAD_SELF, monotonic_ns
+from hlokit.cpu.jit.libc import PTHREAD_GETSPECIFIC, PTHREAD_SELF, monotonic_ns
 from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.llvm import I32, I64, POINTER, Function, Global, IfElse, Module, Prototype, Value
 from hlokit.cpu.target import Target, host
+from hlokit.errors import EvaluationError
 from hlokit.forks import lock
 from hlokit.runtime import cpython
 
@@ -81,6 +82,11 @@ def stop_threads(threads: Sequence[int]) -> Callable[[], None]:
     return call_off
 
 
+def stop_key() -> int:
+    """The key under which a thread has the address of a word, or null (pthread_setspecific): see above."""
+    return ctypes.c_uint64.from_address(_code().address(_STOP_KEY.name)).value
+
+
 def raise_kept() -> None:
     """Raises the exception that escaped a step of this thread, if there is one."""
     get: Any = ctypes.pythonapi.PyThreadState_GetDict
@@ -124,6 +130,11 @@ def _code() -> Library:
     library = Library([compiled(module, target, name="interrupt")], cpython.addresses(module))
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_in_handler))  # pending calls may outlive this module's variables
     ctypes.c_uint64.from_address(library.address(_IN_HANDLER.name)).value = id(_in_handler)
+    key = ctypes.c_ulong(0)
+    process: Any = ctypes.pythonapi
+    if process.pthread_key_create(ctypes.byref(key), None):
+        raise EvaluationError("the process has no key left for values of its threads (pthread_key_create)")
+    ctypes.c_uint64.from_address(library.address(_STOP_KEY.name)).value = key.value
     place = ctypes.c_uint64.from_address(library.address(MAIN_THREAD.name))
 
     def note() -> None:
@@ -146,6 +157,7 @@ MAIN_THREAD = Global("hlokit_main_thread", I64, external=True)
 _MAIN_THREAD = Global(MAIN_THREAD.name, I64, exported=True)
 _STOPS = Global("hlokit_stops", I64, exported=True)
 _STOPPED = Global("hlokit_stopped", I64, _MOST, exported=True)
+_STOP_KEY = Global("hlokit_stop_key", I64, exported=True)
 _LAST = Global("last", I64)
 """When Python was last let run handlers."""
 _IN_HANDLER = Global("hlokit_in_handler", POINTER, exported=True)
@@ -174,11 +186,13 @@ def _interrupted() -> Function:
             stopped = f.address(_STOPPED)[loop.index].load(ordering="monotonic")
             with f.when(stopped.eq(thread)):
                 f.returns(1)
+    with f.when(~_is_main(f)):
+        word = f.call(PTHREAD_GETSPECIFIC, f.address(_STOP_KEY).load()).to(I64)
+        f.return_if(word.is_null(), 0)
+        f.returns(word.load(ordering="monotonic").ne(0).zext(32))
     now, last = f.call(_CLOCK), f.address(_LAST)
     is_early = (now - last.load(ordering="monotonic")).compare("ule", EVERY_NS)
     with f.when(is_early):
-        f.returns(0)
-    with f.when(~_is_main(f)):
         f.returns(0)
     last.store(now, ordering="monotonic")
     state = f.call(cpython.GIL_STATE_ENSURE)

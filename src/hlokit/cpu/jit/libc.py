@@ -134,6 +134,14 @@ def spin_unlock(lock: Pointer) -> None:
     lock.store(0, ordering="release")
 
 
+def spin_pause(f: Function, target: Target) -> None:
+    """Tells the processor that this is a loop that waits."""
+    if target.arch == "x86_64":
+        f.call("llvm.x86.sse2.pause")
+    else:
+        f.call("llvm.aarch64.hint", f.constant(1, I32))
+
+
 def blocked_signals(f: Function, target: Target) -> Pointer:
     """A sigset_t of what threads of our own do not take: all but the signals that faults raise."""
     signals = f.local(I8, OPAQUE, 8)

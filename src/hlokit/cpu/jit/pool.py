@@ -18,7 +18,7 @@ from functools import cache
 from hlokit.cpu.jit.cache import compiled
 from hlokit.cpu.jit.memory import private_memory
 from hlokit.cpu.jit.objects import Library
-from hlokit.cpu.jit.pool_code import BYTES, STATE, written
+from hlokit.cpu.jit.pool_code import BYTES, STATE, TEAM_LEAVE, TEAM_RUN, TEAM_TAKE, written
 from hlokit.cpu.target import available_threads, host
 from hlokit.errors import EvaluationError
 from hlokit.forks import lock
@@ -41,6 +41,11 @@ class Pool:
         self._close = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address("hlokit_close"))
 
     @property
+    def team(self) -> dict[str, int]:
+        """For libraries that run functions which wait for each other, one on each thread."""
+        return {prototype.name: self._code.address(prototype.name) for prototype in (TEAM_TAKE, TEAM_RUN, TEAM_LEAVE)}
+
+    @property
     def symbols(self) -> dict[str, int]:
         """For the libraries that use it: the function, and the state as a global, `@hlokit_pool`."""
         return {"hlokit_parallel": self.parallel, "hlokit_pool": self.address}
@@ -55,16 +60,17 @@ class Pool:
         _word(self.address, STATE.offset("wanted")).value = self.threads - 1
 
 
-def pool(threads: int | None = None) -> Pool:
-    """The process's pool of so many threads (by default, those of available_threads); there is one for each number."""
+def pool(threads: int | None = None, use: str = "") -> Pool:
+    """The process's pool of so many threads (by default, those of available_threads); there is one for each number, and
+    each use."""
     count = max(1, min(threads if threads is not None else available_threads(), MAX_THREADS))
     with _lock:
-        if count not in _pools:
-            _pools[count] = _made(count)
-        return _pools[count]
+        if (count, use) not in _pools:
+            _pools[count, use] = _made(count)
+        return _pools[count, use]
 
 
-_pools: dict[int, Pool] = {}
+_pools: dict[tuple[int, str], Pool] = {}
 _lock = lock()
 
 

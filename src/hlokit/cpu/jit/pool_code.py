@@ -52,6 +52,7 @@ from hlokit.cpu.jit.libc import (
     monotonic_ns,
     sig_setmask,
     sigurg,
+    spin_pause,
     spin_unlock,
 )
 from hlokit.cpu.llvm import (
@@ -122,6 +123,10 @@ PARALLEL = Prototype("hlokit_parallel", None, _JOB)
 PARALLEL_UNTIL = Prototype("hlokit_parallel_until", None, {**_JOB, "stop": POINTER})
 SIGNAL = Prototype("hlokit_signal", None, {"pool": POINTER, "stop": POINTER})
 CLOSE = Prototype("hlokit_close", None, {"pool": POINTER})
+TEAM_TAKE = Prototype("hlokit_team_take", I1, {"pool": POINTER, "count": I64})
+TEAM_RUN = Prototype("hlokit_team_run", None, {"pool": POINTER, "function": POINTER, "table": POINTER, "count": I64})
+TEAM_LEAVE = Prototype("hlokit_team_leave", None, {"pool": POINTER})
+"""For functions that wait for each other: a pool of as many threads runs each on one of its own."""
 _ADVANCE = Prototype("advance", None, {"pool": POINTER, "pieces": I64})
 _PARTICIPATE = Prototype("participate", I1, {"pool": POINTER, "ascending": I1})
 _WORKER = Prototype("worker", POINTER, {"pool": POINTER})
@@ -136,7 +141,8 @@ def written(target: Target, has_futex: bool | None = None) -> Module:
     """The pool's functions and guard.py's. `has_futex`: threads sleep by Linux' system call; else by a condition
     variable."""
     module = Module()
-    for function in (_parallel(), _parallel_until(target), _signal(target), _close()):
+    teams = _team_take(), _team_run(target), _team_leave()
+    for function in (_parallel(), _parallel_until(target), _signal(target), _close(), *teams):
         module.add(function, exported=True)
     sleeping = _futex(target) if (is_linux(target) if has_futex is None else has_futex) else _condition_variable()
     for function in (_advance(), _participate(), _worker(target), _start(target), _now(target), *sleeping):
@@ -157,11 +163,10 @@ def _parallel_until(target: Target) -> Function:
     pool, function, table, stop = f.pointer("pool", STATE), f.pointer("function"), f.pointer("table"), f.pointer("stop")
     chunks = f.argument("chunks")
     serial, closed, start, publish = (f.new_block(name) for name in ("serial", "closed", "start", "publish"))
-    unlock = f.new_block("unlock")
     f.go_on_if(pool.ne(None), serial)
     is_wanted = pool["wanted"].load().ne(0) & (chunks >= 2) & (chunks <= 2**31 - 1)
     f.go_on_if(is_wanted, serial)
-    busy, done = pool["busy"], pool["done"]
+    busy = pool["busy"]
     _, is_mine = busy.cmpxchg(0, 1, "acquire", "monotonic")
     f.go_on_if(is_mine, serial)
     f.switch(pool["started"].load(), {_NEW: start, _RUNNING: publish}, closed)
@@ -173,6 +178,22 @@ def _parallel_until(target: Target) -> Function:
     f.jump(publish)
 
     f.start(publish)
+    _hand_out(pool, function, table, chunks, stop, target)
+    f.returns()
+
+    f.start(serial)
+    with f.when(chunks >= 1):
+        _run(stop, function, table, f.index(0), chunks)
+    f.returns()
+    return f
+
+
+def _hand_out(
+    pool: Pointer, function: Pointer, table: Pointer, chunks: Value, stop: Pointer | None, target: Target
+) -> None:
+    """Runs a job, with the workers, for the one who has the lock; when all of it is done the lock is free again."""
+    f, done = pool.fn, pool["done"]
+    unlock = f.new_block("unlock")
     pool["function"].store(function)
     pool["table"].store(table)
     pool["chunks"].store(chunks)
@@ -199,12 +220,45 @@ def _parallel_until(target: Target) -> Function:
     pool["waiting"].store(0, ordering="monotonic")
     f.jump(unlock)
     f.start(unlock)
-    spin_unlock(busy)
-    f.returns()
+    spin_unlock(pool["busy"])
 
-    f.start(serial)
-    with f.when(chunks >= 1):
-        _run(stop, function, table, f.index(0), chunks)
+
+def _team_take() -> Function:
+    """Takes the lock if each of so many functions, which may wait for each other, would have its own thread; an i1."""
+    f = Function.of(TEAM_TAKE)
+    pool, count = f.pointer("pool", STATE), f.argument("count")
+    start, running, refuse, back = (f.new_block(name) for name in ("start", "running", "refuse", "back"))
+    busy = pool["busy"]
+    _, is_mine = busy.cmpxchg(0, 1, "acquire", "monotonic")
+    f.go_on_if(is_mine, refuse)
+    f.switch(pool["started"].load(), {_NEW: start, _RUNNING: running}, back)
+    f.start(start)
+    f.call(_START, pool)
+    f.jump(running)
+    f.start(running)
+    f.go_on_if(pool["created"].load().zext(64) + 1 >= count, back)
+    f.returns(True)
+    f.start(back)
+    spin_unlock(busy)
+    f.jump(refuse)
+    f.start(refuse)
+    f.returns(False)
+    return f
+
+
+def _team_run(target: Target) -> Function:
+    """Calls function(table, n, n + 1) for each n below `count`, all at the same time; frees the lock that was taken."""
+    f = Function.of(TEAM_RUN)
+    pool, function, table = f.pointer("pool", STATE), f.pointer("function"), f.pointer("table")
+    _hand_out(pool, function, table, f.argument("count"), None, target)
+    f.returns()
+    return f
+
+
+def _team_leave() -> Function:
+    """Frees the lock."""
+    f = Function.of(TEAM_LEAVE)
+    spin_unlock(f.pointer("pool", STATE)["busy"])
     f.returns()
     return f
 
@@ -225,10 +279,7 @@ def _spin(f: Function, target: Target, look: Callable[[], None], limit: Value) -
     spinning = While(f, [])
     with f.loop(0, 32):
         look()
-        if target.arch == "x86_64":
-            f.call("llvm.x86.sse2.pause")
-        else:
-            f.call("llvm.aarch64.hint", f.constant(1, I32))
+        spin_pause(f, target)
     spinning.test((f.call(_NOW) - begin).compare("ule", limit))
     spinning.again()
 

@@ -1,9 +1,9 @@
 """The hot path: Execute, from JAX's buffers to the program's machine code and back, as machine code.
 
-A program on several devices runs here if it runs once for all of them: whole values are made of the devices' parts, and
-results are cut; what all devices have alike is shared. Python fills a PROGRAM for each loaded executable. What machine
-code cannot do alone (steps of the reference, programs in parts, an error's text) it hands to the Python function behind
-LoadedExecutable_Execute.
+A program on several devices runs once for all of them: whole values are made of the devices' parts, and results are
+cut; what all devices have alike is shared. Or it runs in parts, for each device on its own (runtime/native_grid.py); a
+run of the entry is a lane. Python fills a PROGRAM for each loaded executable. What machine code cannot do alone (steps
+of the reference, an error's text) it hands to the Python function behind LoadedExecutable_Execute.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 
 from hlokit.cpu.llvm import (
+    I1,
     I8,
     I32,
     I64,
@@ -40,6 +41,7 @@ from hlokit.interop.pjrt.buffers import (
 )
 from hlokit.interop.pjrt.code import api_function
 from hlokit.interop.pjrt.events import PYTHON, READY, into_python
+from hlokit.runtime.grid_record import GRID
 
 PROGRAM = Record(
     "Program",
@@ -62,17 +64,20 @@ PROGRAM = Record(
         "donates": I64,
         "replicas": I64,
         "partitions": I64,
+        "lanes": I64,
+        "grid": POINTER,
     },
 )
 """A loaded executable, and the executable that it comes from.
 
 refs         handles that are out; with the last it goes to the list of the dead, linked by `next`
 entry        the program's native entry, or null: Python runs it
-fixed        pointers after the results' in the entry's table: their number and where they are; `arena_slot`: which of
-             them is the temporaries' address
-arena        memory of `arena_size` bytes for temporaries, null while a call has it
+fixed        pointers after the results' in the entry's table: their number and where they are, lane by lane;
+             `arena_slot`: which of them is the temporaries' address
+arena        memory of `arena_size` bytes a lane for temporaries, null while a call has it
 places       the devices that run it
 donates      whether any argument is donated
+lanes        runs of the entry: one, or in parts one for each device; then `grid` is their GRID
 """
 _VALUE = {"nbytes": I64, "type": I64, "whole": I64, "parts": I64, "pieces": POINTER, "part_of": POINTER}
 ARGUMENT = Record("Argument", {**_VALUE, "flags": I64})
@@ -202,7 +207,7 @@ class _Execute:
     """LoadedExecutable_Execute in the writing.
 
     held         storages of the arguments of all devices, device by device: references that this call holds
-    values, made storages of whole arguments and results
+    values, made storages of the arguments and results of the entry, lane by lane
     cut          storages of the results' parts, as many places for each result as there are devices
     kept         a byte for each of `held`: _GIVEN, _KEPT or _TAKEN
     python       the block that leaves the call to Python; short: where there is no memory
@@ -216,10 +221,13 @@ class _Execute:
         self.arguments, self.results = self.program["arguments"].load(), self.program["results"].load()
         self.fixed = self.program["fixed"].load()
         self.devices = self.program["devices"].load()
+        self.lanes, self.grid = self.program["lanes"].load(), self.program["grid"].load_pointer(GRID)
         arrays, buffers = self.arguments + self.results, self.devices * self.arguments
-        self.table = f.local(POINTER, arrays + self.fixed, 64)
+        self.words = arrays + self.fixed
+        self.table, self.tables = f.local(POINTER, self.lanes * self.words, 64), f.local(POINTER, self.lanes, 8)
         self.held, self.kept = f.local(POINTER, buffers, 64), f.local(I8, buffers, 8)
-        self.values, self.made = f.local(POINTER, self.arguments, 64), f.local(POINTER, self.results, 64)
+        self.all_values, self.all_made = self.lanes * self.arguments, self.lanes * self.results
+        self.values, self.made = f.local(POINTER, self.all_values, 64), f.local(POINTER, self.all_made, 64)
         self.cut = f.local(POINTER, self.devices * self.results, 64)
         self.simple()
         self.lists()
@@ -231,9 +239,10 @@ class _Execute:
         self.deliver(status)
         f.start(self.short)
         self.release(self.held, buffers)
-        self.release(self.values, self.arguments)
-        self.release(self.made, self.results)
+        self.release(self.values, self.all_values)
+        self.release(self.made, self.all_made)
         self.release(self.cut, self.devices * self.results)
+        self.leave()
         f.returns(no_memory(f))
         f.start(self.python)
         into_python(f, self.args, f.name)
@@ -250,6 +259,21 @@ class _Execute:
             & self.args["num_args"].load().eq(self.arguments),
             self.python,
         )
+        with self.function.when(self.grid.ne(None)):
+            taken = self.grid["take"].load_pointer().call(I1, self.grid)
+            self.function.go_on_if(taken, self.python)
+
+    def leave(self) -> None:
+        """Lets go of the threads that `simple` took."""
+        with self.function.when(self.grid.ne(None)):
+            self.grid["leave"].load_pointer().call(None, self.grid)
+
+    @contextmanager
+    def each_lane(self, count: Value) -> Generator[tuple[Value, Value]]:
+        """A loop over all lanes' values, of which each has so many: (place among all, number in the lane)."""
+        f = self.function
+        with f.loop(0, self.lanes) as lane, f.loop(0, count) as loop:
+            yield lane.index * count + loop.index, loop.index
 
     def lists(self) -> None:
         """The rows, and which arguments are not to be donated in this call."""
@@ -257,9 +281,9 @@ class _Execute:
         self.argument_rows = self.program["argument_rows"].load_pointer(ARGUMENT)
         self.result_rows = self.program["result_rows"].load_pointer(RESULT)
         self.donates = self.program["donates"].load().ne(0)
-        for storages, count in ((self.held, self.devices * self.arguments), (self.values, self.arguments)):
+        for storages, count in ((self.held, self.devices * self.arguments), (self.values, self.all_values)):
             f.memset(storages, 0, count << 3)
-        f.memset(self.made, 0, self.results << 3)
+        f.memset(self.made, 0, self.all_made << 3)
         f.memset(self.cut, 0, self.devices * self.results << 3)
         with f.when(self.donates):
             f.memset(self.kept, _GIVEN, self.devices * self.arguments)
@@ -305,6 +329,7 @@ class _Execute:
         f.jump(taken)
         f.start(back)
         self.give_back()
+        self.leave()
         f.jump(self.python)
         f.start(taken)
 
@@ -321,20 +346,21 @@ class _Execute:
                 is_taken.end()
 
     def put_together(self) -> None:
-        """`values`: what every device has is the first device's; parts are put together in fresh memory."""
+        """`values`: what every device has is the first device's; parts are put together in fresh memory. With more
+        lanes, each one's are its device's."""
         f = self.function
-        with f.loop(0, self.arguments) as loop:
-            row, value = self.argument_rows[loop.index], self.values[loop.index]
+        with self.each_lane(self.arguments) as (place, number):
+            row, value = self.argument_rows[number], self.values[place]
             parts = row["parts"].load()
             is_whole = IfElse(f, parts.eq(1))
-            value.store(self.held[loop.index].load_pointer())
-            self.held[loop.index].store(None)
+            value.store(self.held[place].load_pointer())
+            self.held[place].store(None)
             is_whole.otherwise()
             made = self.memory(row["whole"].load())
             value.store(made)
             with f.loop(0, parts) as each:
                 piece = row["pieces"].load_pointer(PIECE)[each.index]
-                part = self.held[piece["device"].load() * self.arguments + loop.index].load_pointer(STORAGE)
+                part = self.held[piece["device"].load() * self.arguments + number].load_pointer(STORAGE)
                 f.call(_MOVE_PIECE, piece, made["data"].load_pointer(), part["data"].load_pointer(), 0)
             is_whole.end()
         self.release(self.held, self.devices * self.arguments)
@@ -343,11 +369,12 @@ class _Execute:
     def own(self) -> None:
         """Copies what the entry overwrites, unless nobody else holds it and its memory is ours."""
         f = self.function
-        with f.when(self.donates), f.loop(0, self.arguments) as loop, f.when(self.flag(loop.index, OVERWRITTEN)):
-            value, row = self.values[loop.index], self.argument_rows[loop.index]
+        each = self.each_lane(self.arguments)
+        with f.when(self.donates), each as (place, number), f.when(self.flag(number, OVERWRITTEN)):
+            value, row = self.values[place], self.argument_rows[number]
             storage = value.load_pointer(STORAGE)
             is_own = (
-                (self.kept[loop.index].load().eq(_TAKEN) | row["parts"].load().ne(1))
+                (self.kept[place].load().eq(_TAKEN) | row["parts"].load().ne(1))
                 & storage["refs"].load(ordering="acquire").eq(1)
                 & storage["event"].load_pointer().is_null()
                 & storage["callback"].load_pointer().is_null()
@@ -367,11 +394,12 @@ class _Execute:
 
     def make_results(self) -> None:
         f = self.function
-        with f.loop(0, self.results) as loop:
-            row, made = self.result_rows[loop.index], self.made[loop.index]
+        with self.each_lane(self.results) as (place, number):
+            row, made = self.result_rows[number], self.made[place]
             alias = row["alias"].load()
             is_alias = IfElse(f, alias >= 0)
-            storage = self.values[alias].load_pointer(STORAGE)
+            lane = (place - number) // self.results
+            storage = self.values[lane * self.arguments + alias].load_pointer(STORAGE)
             storage["refs"].atomicrmw("add", 1)
             made.store(storage)
             is_alias.otherwise()
@@ -379,35 +407,43 @@ class _Execute:
             is_alias.end()
             parts = row["parts"].load()
             with f.when(parts.ne(1)), f.loop(0, parts) as each:
-                self.cut[loop.index * self.devices + each.index].store(self.memory(row["nbytes"].load()))
+                self.cut[number * self.devices + each.index].store(self.memory(row["nbytes"].load()))
 
     def run(self, arrays: Value) -> Value:
-        """Fills the table and calls the entry: its status."""
+        """Fills the tables and calls the entry: its status."""
         f = self.function
-        with f.loop(0, self.arguments) as loop:
-            storage = self.values[loop.index].load_pointer(STORAGE)
-            self.table[loop.index].store(storage["data"].load_pointer())
-        with f.loop(0, self.results) as loop:
-            storage = self.made[loop.index].load_pointer(STORAGE)
-            self.table[self.arguments + loop.index].store(storage["data"].load_pointer())
-        rest = self.table[arrays]
-        f.memcpy(rest, self.program["fixed_values"].load_pointer(), self.fixed << 3)
         cell, size = self.program["arena"], self.program["arena_size"].load()
-        needs, extra = size.ne(0), f.local(POINTER)
+        needs, extra, arena = size.ne(0), f.local(POINTER), f.local(POINTER)
         extra.store(None)
-        slot = rest[self.program["arena_slot"].load()]
+        arena.store(None)
         with f.when(needs):
-            arena = cell.atomicrmw("xchg", None, "acquire")
-            slot.store(arena)
-            with f.when(arena.eq(None)):
-                storage = self.memory(size)
+            arena.store(cell.atomicrmw("xchg", None, "acquire"))
+            with f.when(arena.load_pointer().is_null()):
+                storage = self.memory(self.lanes * size)
                 extra.store(storage)
-                slot.store(storage["data"].load_pointer())
-        status = self.program["entry"].load_pointer().call(I32, self.table)
+                arena.store(storage["data"].load_pointer())
+        with f.loop(0, self.lanes) as lane:
+            table = self.table[lane.index * self.words]
+            self.tables[lane.index].store(table)
+            with f.loop(0, self.arguments) as loop:
+                storage = self.values[lane.index * self.arguments + loop.index].load_pointer(STORAGE)
+                table[loop.index].store(storage["data"].load_pointer())
+            with f.loop(0, self.results) as loop:
+                storage = self.made[lane.index * self.results + loop.index].load_pointer(STORAGE)
+                table[self.arguments + loop.index].store(storage["data"].load_pointer())
+            rest = table[arrays]
+            fixed = self.program["fixed_values"].load_pointer(POINTER)[lane.index * self.fixed]
+            f.memcpy(rest, fixed, self.fixed << 3)
+            with f.when(needs):
+                rest[self.program["arena_slot"].load()].store(arena.load_pointer() + lane.index * size)
+        is_one = IfElse(f, self.grid.is_null())
+        alone = self.program["entry"].load_pointer().call(I32, self.table)
+        is_one.otherwise(alone)
+        (status,) = is_one.end(self.grid["run"].load_pointer().call(I32, self.grid, self.tables))
         with f.when(needs):
             borrowed = extra.load_pointer()
             is_own = IfElse(f, borrowed.is_null())
-            cell.store(slot.load_pointer(), ordering="release")
+            cell.store(arena.load_pointer(), ordering="release")
             is_own.otherwise()
             f.call(RELEASE, borrowed)
             is_own.end()
@@ -423,15 +459,20 @@ class _Execute:
     def deliver(self, status: Value) -> None:
         """The results as buffers, or the error."""
         f = self.function
-        self.release(self.values, self.arguments)
+        self.release(self.values, self.all_values)
         with f.when(status.ne(0)):
-            self.release(self.made, self.results)
+            self.release(self.made, self.all_made)
             self.release(self.cut, self.devices * self.results)
             f.returns(f.call(PYTHON, f.address(_FAILED).load_pointer(), self.program, True))
         lists, places = self.args["output_lists"].load_pointer(POINTER), self.program["places"].load_pointer(POINTER)
         with f.loop(0, self.results) as loop:
             row, cut = self.result_rows[loop.index], self.cut[loop.index * self.devices]
+            is_one = IfElse(f, self.grid.is_null())
             self.cut_up(row, self.made[loop.index].load_pointer(STORAGE), cut)
+            is_one.otherwise()
+            with f.loop(0, self.devices) as device:
+                cut[device.index].store(self.made[device.index * self.results + loop.index].load_pointer())
+            is_one.end()
             shape = row["type"].to(I32).load(), row["rank"].load(), row["dims"].load_pointer(), row["nbytes"].load()
             with f.loop(0, self.devices) as device:
                 home = places[device.index].load_pointer(DEVICE)
@@ -439,12 +480,13 @@ class _Execute:
                 given = given.ne(None).select(given, home)
                 own = row["memories"].load_pointer(POINTER)[device.index]
                 memory = given.ne(home).select(given["memory"], own).load_pointer()
-                number = row["part_of"].load_pointer(I64)[device.index].load()
+                part = row["part_of"].load_pointer(I64)[device.index].load()
+                number = self.grid.is_null().select(part, device.index)
                 storage = cut[number].load_pointer(STORAGE)
                 storage["refs"].atomicrmw("add", 1)
                 buffer = f.call(MAKE_BUFFER, storage, given, memory, *shape)
                 lists[device.index].load_pointer(POINTER)[loop.index].store(buffer)
-            self.release(cut, row["parts"].load())
+            self.release(cut, self.grid.is_null().select(row["parts"].load(), self.devices))
         events = self.args["device_complete_events"].load_pointer(POINTER)
         with f.when(events.ne(None)), f.loop(0, self.devices) as device:
             events[device.index].store(f.address(READY))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hlokit.cpu.target import ALIGNMENT
 from hlokit.errors import ArgumentError, EvaluationError, HlokitError
 from hlokit.interop.pjrt.arrays import buffer_shape, buffer_type, nbytes, new_buffer, new_storage, storage_view
 from hlokit.interop.pjrt.buffers import STORAGE
@@ -86,13 +87,15 @@ class Loaded:
 
     def _record(self) -> int:
         """Fills the PROGRAM, with an entry if machine code alone can run it."""
-        program, cuts = self.program, self.run.cuts()
+        program, cuts, grid = self.program, self.run.cuts(), self.run.grid
         executable = self.run.executable if cuts is not None else None
-        caller = executable.native if executable is not None else None
-        values = [*program.parameters, *program.results]
+        caller = executable.native if executable is not None and grid is None else None
+        values = self.run.values()
         rows = [_value_row(self.kept, shape, cut) for shape, cut in zip(values, cuts or [[()]] * len(values))]
+        if grid is not None:
+            caller = grid.caller
         if None in rows or len(values) * len(program.devices) > _MOST:
-            caller = None
+            caller = grid = None
         overwritten = set(caller.overwritten) if caller is not None else set[int]()
         given, made = bytearray(), bytearray()
         for number, row in enumerate(rows[: len(program.parameters)]):
@@ -114,12 +117,15 @@ class Loaded:
         if len(given) != ARGUMENT.bytes * len(program.parameters) or len(made) != RESULT.bytes * len(program.results):
             raise AssertionError("the records of arguments and results are not of the sizes of ARGUMENT and RESULT")
         if caller is not None:
-            self._arena = Buffer(caller.temporaries) if caller.temporaries else None
-            fixed = (*caller.constants, 0, *caller.more)
+            lanes = grid.fixed if grid is not None else [(*caller.constants, 0, *caller.more)]
+            each = -(-caller.temporaries // ALIGNMENT) * ALIGNMENT
+            self._arena = Buffer(len(lanes) * each) if each else None
             fields |= {
-                "entry": caller.entry, "fixed": len(fixed), "fixed_values": self.kept.words(fixed),
-                "arena_slot": len(caller.constants), "arena_size": caller.temporaries,
+                "entry": caller.entry, "fixed": len(lanes[0]),
+                "fixed_values": self.kept.words([word for lane in lanes for word in lane]),
+                "arena_slot": len(caller.constants), "arena_size": each,
                 "arena": self._arena.address if self._arena is not None else 0,
+                "lanes": len(lanes), "grid": grid.address if grid is not None else 0,
             }  # fmt: skip
         return self.kept.words([fields.get(name, 0) for name in PROGRAM.fields])
 

@@ -12,15 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.analysis.cost import cost_of_module, costs_of_instructions
+from hlokit.analysis.cost import costs_of_instructions
+from hlokit.analysis.loops import runs
 from hlokit.cpu.target import available_threads
 from hlokit.errors import ArgumentError, HlokitError
 from hlokit.hlo.module import HloModule
 from hlokit.interop.pjrt.client import job
 from hlokit.interop.pjrt.programs import Program
-from hlokit.interop.pjrt.running import Runner, callable_of
+from hlokit.interop.pjrt.running import Part, Runner, callable_of
 from hlokit.passes.partitioner import Partitioned, partition
 from hlokit.passes.partitioner.propagation import stated
+from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.log import logger
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
@@ -50,6 +52,8 @@ class InParts(Runner):
         self._call = callable_of(found.module, 1, options.partitions, donate=None, threads=options.threads)
         self.executable = getattr(self._call, "executable", None)
         self.overwritten = self.executable.plan.overwritten if self.executable is not None else ()
+        if isinstance(self._call, DeviceExecutable) and not program.is_spread:
+            self.grid = self._call.grid
 
     def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
         if self.program.is_spread:
@@ -62,6 +66,14 @@ class InParts(Runner):
 
     def result_dimensions(self, number: int) -> tuple[int, ...]:
         return self._local[number].dimensions
+
+    def values(self) -> list[Shape]:
+        return [*(parameter.shape for parameter in self.module.entry.parameters), *self._local]
+
+    def cuts(self) -> list[list[Part]] | None:
+        if self.grid is None:
+            return None
+        return [[(slice(None),) * shape.rank] * self.program.options.partitions for shape in self.values()]
 
 
 @dataclass(frozen=True)
@@ -117,33 +129,36 @@ def pays(program: Program, found: Partitioned, meets: bool) -> bool:
     """
     threads = program.options.threads or available_threads()
     count = program.options.partitions
-    whole, part = program.module, found.module
-    times = count if meets else 1
+    turns, each = count / min(threads, count), max(1, threads // count)
     shapes, places = [*program.parameters, *program.results], [*found.in_shardings, *found.out_shardings]
-    copied = [shape for shape, place in zip(shapes, places) if meets or any(d.axes for d in place.dimensions)]
-    seconds = times * _seconds(whole) / threads + 2 * sum(map(_nbytes, copied)) / _MEMORY
-    seconds += times * _moved(whole) + _OF_A_CALL if meets else 0.0
-    return count * (_seconds(part) / min(threads, count) + _moved(part) + _OF_A_DEVICE) < seconds
+    copied = [shape for shape, place in zip(shapes, places) if any(d.axes for d in place.dimensions)]
+    if meets:
+        seconds = turns * (_seconds(program.module, each) + _OF_A_DEVICE)
+    else:
+        seconds = _seconds(program.module, threads)
+    seconds += 2 * sum(map(_nbytes, copied)) / _MEMORY
+    return turns * (_seconds(found.module, each) + _OF_A_DEVICE) < seconds
 
 
-_FLOPS, _MEMORY = 2e10, 1e10
-"""Operations, and bytes of memory, a second of a core: about those of small kernels."""
-_OF_A_CALL, _OF_A_DEVICE = 50e-6, 100e-6
-"""Seconds that a call through Python takes besides, and a device of it."""
-_OF_A_MEETING = 10e-6
+_FLOPS, _BYTES, _MEMORY = 1e11, 5e10, 1e10
+"""Operations a second of a core; bytes of instructions, most of which are fused or in caches; bytes that are copied."""
+_SHARED, _OF_A_JOB = 4e-6, 1e-6
+"""Seconds of work from which threads share an instruction's; and what that takes besides."""
+_OF_A_DEVICE, _OF_A_MEETING = 25e-6, 5e-6
+"""Seconds that a device takes besides, and its threads to meet."""
 
 
-def _seconds(module: HloModule) -> float:
-    cost = cost_of_module(module)
-    return cost.flops / _FLOPS + cost.bytes_accessed / _MEMORY
-
-
-def _moved(module: HloModule) -> float:
-    """Seconds that a device's collectives take; loops count once."""
-    seconds = 0.0
-    for instruction in costs_of_instructions(module):
-        if instruction.op.communication.is_collective:
-            seconds += _OF_A_MEETING + sum(map(_nbytes, instruction.shape.leaves())) / _MEMORY
+def _seconds(module: HloModule, threads: int) -> float:
+    """Seconds that a module takes on so many threads."""
+    costs, seconds = costs_of_instructions(module), 0.0
+    for computation, times in runs(module).items():
+        for instruction in computation.instructions:
+            cost = costs[instruction]
+            alone = cost.flops / _FLOPS + cost.bytes_accessed / _BYTES
+            if instruction.op.communication.is_collective:
+                seconds += times * (_OF_A_MEETING + sum(map(_nbytes, instruction.shape.leaves())) / _MEMORY)
+            elif instruction.op.form != "control":
+                seconds += times * (alone if threads == 1 or alone < _SHARED else alone / threads + _OF_A_JOB)
     return seconds
 
 

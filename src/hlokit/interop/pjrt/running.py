@@ -14,11 +14,13 @@ from hlokit.errors import ArgumentError
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.arguments import argument
 from hlokit.interpreter.process import StepHook
+from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
 if TYPE_CHECKING:
     from hlokit.interop.pjrt.programs import Program
     from hlokit.runtime.executable import Executable
+    from hlokit.runtime.native_grid import NativeGrid
 
 _Array = np.ndarray[Any, Any]
 Part = tuple[slice, ...]
@@ -29,10 +31,12 @@ class Runner:
     """Runs a program on a list of arrays for each device; gives a list for each.
 
     `executable`: its machine code, if it has any that one device runs. `module`: what a device runs, as JAX shows it.
-    `overwritten`: the numbers of arguments that a call writes to, which may give them back as results.
+    `overwritten`: the numbers of arguments that a call writes to, which may give them back as results. `grid`: runs it
+    in parts, on every device on its own, without Python.
     """
 
     executable: Executable | None = None
+    grid: NativeGrid | None = None
     overwritten: Sequence[int] = ()
 
     def __init__(self, program: Program) -> None:
@@ -59,8 +63,13 @@ class Runner:
         """The parameters', the results'."""
         return [None] * len(self.program.parameters), [None] * len(self.program.results)
 
+    def values(self) -> list[Shape]:
+        """The shapes of the entry's parameters and results, as `cuts` has parts of them."""
+        return [*self.program.parameters, *self.program.results]
+
     def cuts(self) -> list[list[Part]] | None:
-        """For each parameter and result the part that each device has, if `executable` runs once for all of them."""
+        """For each parameter and result the part that each device has, if `executable` runs once for all of them; in
+        parts, with a `grid`, what a device has is the whole of its own."""
         if self.program.options.count > 1:
             return None
         return [[(slice(None),) * shape.rank] for shape in (*self.program.parameters, *self.program.results)]
