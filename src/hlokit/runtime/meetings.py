@@ -40,11 +40,15 @@ from hlokit.runtime.share import SHARE, native_share
 MARKED = 1 << 16
 YIELDS = 500
 """The number of times that a member gives way before it marks the round: 0.1 ms or more."""
-SPINS, PAUSES = 60, 16
-"""The number of times that a member of a run without Python looks for the others before it sleeps, and how many of them
-come without giving way."""
-RUN = Record("Run", {"failed": Field(I64, align=64), "bell": Field(I32, align=64), "sleepers": I32})
-"""A run without Python. `failed`: a device stopped midway; `bell` changes when those who sleep are to look again."""
+_LEAST, _MOST = 8, 256
+"""The least and the most times that a member of a run without Python looks for the others before it sleeps: 1 to 30 us.
+They become fewer where looking was in vain, as on cores that other processes want."""
+_PAUSES = 8
+RUN = Record(
+    "Run", {"failed": Field(I64, align=64), "patience": I64, "bell": Field(I32, align=64), "sleepers": I32}
+)
+"""A run without Python. `failed`: a device stopped midway; `bell` changes when those who sleep are to look again;
+`patience`: the number of times that members look for others."""
 _MEETING = Record("Meeting", {"state": I64, "tables": Field(POINTER, 0, align=64)})
 _SITE = Record(
     "Site",
@@ -306,27 +310,33 @@ def _arrive(target: Target) -> Function:
     own = before >> 32
     f.return_if(((before & (MARKED - 1)) + 1).eq(f.argument("members")), _LAST)
 
-    def look() -> None:
-        f.return_if((state.load(ordering="seq_cst") >> 32).ne(own), _OPENED)
-        f.return_if(run["failed"].load(ordering="seq_cst").ne(0), _FAILED)
+    def is_open() -> Value:
+        return (state.load(ordering="seq_cst") >> 32).ne(own)
 
-    with f.loop(0, SPINS) as spins:
-        look()
-        pauses = IfElse(f, spins.index < PAUSES)
-        with f.loop(0, 8):
+    def has_failed() -> Value:
+        return run["failed"].load(ordering="seq_cst").ne(0)
+
+    patience = run["patience"].load(ordering="monotonic").smax(_LEAST)
+    with f.loop(0, patience):
+        with f.when(is_open()):
+            run["patience"].store((patience + _LEAST).smin(_MOST), ordering="monotonic")
+            f.returns(_OPENED)
+        f.return_if(has_failed(), _FAILED)
+        with f.loop(0, _PAUSES):
             spin_pause(f, target)
-        pauses.otherwise()
-        f.call(SCHED_YIELD)
-        pauses.end()
+    run["patience"].store(patience >> 1, ordering="monotonic")
     sleeping = While(f, [])
     run["sleepers"].atomicrmw("add", 1)
     bell = run["bell"].load(ordering="seq_cst")
-    is_open = (state.load(ordering="seq_cst") >> 32).ne(own) | run["failed"].load(ordering="seq_cst").ne(0)
-    if is_linux(target):
-        with f.when(~is_open):
+    is_over = is_open() | has_failed()
+    with f.when(~is_over):
+        if is_linux(target):
             futex_wait(run["bell"], bell, target)
+        else:
+            f.call(SCHED_YIELD)
     run["sleepers"].atomicrmw("sub", 1)
-    look()
+    f.return_if(is_open(), _OPENED)
+    f.return_if(has_failed(), _FAILED)
     sleeping.again()
     f.unreachable()
     return f
