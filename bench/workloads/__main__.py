@@ -37,6 +37,7 @@ CONDITIONS = {"alone": 0, "one": 1, "two": 2, "core": 0}
 def environment(name: str, platform: str, cache: Path) -> dict[str, str]:
     """The variables of a turn: nothing of JAX's or hlokit's from outside, its own folder for compiled programs."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_", "HLOKIT_"))}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)  # as pip installs hlokit, its byte code is there
     path = os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     kept |= {"PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
     if platform == "hlokit" and name in AS_CPU:

@@ -14,7 +14,7 @@ from hlokit.files.reading import module_of_bytes, module_of_text, snapshot_of_by
 from hlokit.forks import unforked
 from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.interpreter.checks import device_counts
-from hlokit.memory import check_arrays_by, named
+from hlokit.memory import check_arrays_by, named, uncollected
 from hlokit.passes.pipeline import optimize
 from hlokit.rules import Rule, rules
 from hlokit.stack import with_stack
@@ -68,6 +68,7 @@ __all__ = [
 
 @public
 @unforked
+@uncollected
 @with_stack
 @named
 def parse(

@@ -248,6 +248,30 @@ def test_large_arrays_are_asked_for_along_their_rows(root: str, lines: int) -> N
     assert _asked(text) == lines
 
 
+@pytest.mark.parametrize(
+    ("rows", "size", "count", "lines"),
+    [
+        (2048, 512, 512, 4 + 4),  # and as many of the indices
+        (2048, 512, 128, 16 + 4),  # a row is asked for in a quarter of the steps
+        (2048, 512, 64, 0),  # most of a row is not read
+        (256, 512, 512, 0),  # a small array
+        (128, 8192, 8192, 4),  # a row that the nearest cache has no room for: of the indices
+    ],
+)
+def test_the_next_row_is_asked_for_where_elements_are_picked_from_each(
+    rows: int, size: int, count: int, lines: int
+) -> None:
+    text = f"""HloModule m
+    ENTRY e {{ x = f32[{rows},{size}] parameter(0) i = s32[{rows},{count},1] parameter(1)
+      ROOT g = f32[{rows},{count}] gather(x, i), offset_dims={{}}, collapsed_slice_dims={{1}}, start_index_map={{1}},
+        operand_batching_dims={{0}}, start_indices_batching_dims={{0}}, index_vector_dim=2, slice_sizes={{1,1}} }}"""
+    rng = np.random.default_rng(0)
+    x, i = rng.normal(size=(rows, size)).astype(np.float32), rng.integers(0, size, (rows, count)).astype(np.int32)
+    compiled = hk.compile(hk.parse(text), threads=1)
+    np.testing.assert_array_equal(compiled(x, i[..., None]), np.take_along_axis(x, i, 1))
+    assert _asked(text) == lines
+
+
 def _asked(text: str) -> int:
     """Lines that the code asks for: in each step of a loop as many as it goes on, which hangs on the vectors' width."""
     return hk.compile(hk.parse(text), target="x86-64-avx512").program.text.count("call void @llvm.prefetch")

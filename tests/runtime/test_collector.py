@@ -5,11 +5,14 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import hlokit as hk
-from hlokit.errors import OutOfMemoryError
+from hlokit import api
+from hlokit.errors import OutOfMemoryError, ParseError
+from hlokit.hlo.module import HloModule
 from hlokit.memory import uncollected
 from hlokit.runtime.compilation import Compilation
 
@@ -36,6 +39,22 @@ def test_a_compile_leaves_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen and not any(seen) and gc.isenabled()
     with pytest.raises(OutOfMemoryError):
         hk.compile(hk.parse(PROGRAM), memory_limit=100)
+    assert gc.isenabled()
+
+
+def test_it_is_off_while_a_program_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    read = api.module_of_text
+
+    def reading(*given: Any) -> HloModule:
+        seen.append(gc.isenabled())
+        return read(*given)
+
+    monkeypatch.setattr(api, "module_of_text", reading)
+    hk.parse(PROGRAM)
+    assert seen == [False] and gc.isenabled()
+    with pytest.raises(ParseError):
+        hk.parse("HloModule m\nENTRY e {")
     assert gc.isenabled()
 
 

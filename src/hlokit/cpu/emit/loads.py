@@ -79,6 +79,7 @@ class Loads:
             if abs(lane) == 1 and not place.vectors:
                 value = self._contiguous(node, place, mask, scope)
             else:
+                self.prefetcher.window(buffer, affine, place.pointer, scope)
                 value = self._gather(buffer, pointers(place, affine, scope), mask, scope)
         return from_memory(value, buffer.dtype, scope)
 

@@ -8,10 +8,13 @@ from typing import Any
 from hlokit.cpu import costs
 from hlokit.cpu.emit.scope import Emission, Scope
 from hlokit.cpu.llvm import Pointer
-from hlokit.cpu.loops.expr import Buffer, LoopAxis, Node
+from hlokit.cpu.loops.expr import Buffer, LoopAxis, Node, RuntimeInt
 from hlokit.cpu.loops.nest import Store, runtime_deps
 from hlokit.cpu.loops.substitution import nodes_of
 from hlokit.forms.affine import Affine
+
+_PICKED = 4
+"""Elements of a row for each that is picked from it, at most, for the whole row to be asked for."""
 
 
 class Prefetcher:
@@ -50,6 +53,28 @@ class Prefetcher:
             return
         rows = -(-costs.PREFETCH_AHEAD // row) * affine.coefficient(outer[-1])
         _prefetch(pointer, rows * size, scope.lanes, near=row <= costs.PREFETCHED_NEAR)
+
+    def window(self, buffer: Buffer, affine: Affine, place: Pointer, scope: Scope) -> None:
+        """Asks for the next row of a large array, in each of which a loop picks elements from anywhere.
+
+        `place`: where the row begins that is picked from now.
+        """
+        axis, loops = scope.lane_axis, self.emission.loops
+        if not self.emission.asks or axis is None or axis not in scope.axes or axis not in loops.order:
+            return
+        picked = [(key, c) for key, c in affine.terms if isinstance(key, RuntimeInt)]
+        outer = [a for a in loops.order[: loops.order.index(axis)] if affine.coefficient(a)]
+        if len(picked) != 1 or not outer or affine.coefficient(axis):
+            return
+        (key, c), size = picked[0], buffer.dtype.numpy.itemsize
+        row = abs(c) * (key.high - key.low + 1)
+        if affine.coefficient(outer[-1]) != row or row > axis.extent * _PICKED:
+            return
+        least, most = costs.PREFETCHED_ROWS[0], costs.PREFETCHED_NEAR
+        if buffer.nbytes < costs.PREFETCHED_ARRAY or not least <= row * size <= most:
+            return
+        each = -(-row // axis.extent)
+        _prefetch(place[scope.axes[axis] * each + row], 0, scope.lanes * each, near=True)
 
     def _goes_on(self, buffer: Buffer, affine: Affine, axis: LoopAxis, scope: Scope) -> bool:
         """Whether the loop goes along a row of a large array, or along many that lie one behind the other.

@@ -6,15 +6,17 @@ import ctypes
 from typing import Any
 
 from hlokit.errors import ArgumentError, EvaluationError, UnsupportedError
+from hlokit.forks import unforked
 from hlokit.interop.pjrt import layouts
 from hlokit.interop.pjrt.arrays import buffer_type
 from hlokit.interop.pjrt.client import device_at, no_deleter
-from hlokit.interop.pjrt.loaded import bury, execute, load, loaded_at
+from hlokit.interop.pjrt.loaded import Loaded, bury, execute, load, loaded_at
 from hlokit.interop.pjrt.memory import Kept, constant, read_bytes, read_word, read_words
 from hlokit.interop.pjrt.native import native
 from hlokit.interop.pjrt.options import assignment_proto
 from hlokit.interop.pjrt.programs import Program, deserialized
 from hlokit.interop.pjrt.table import failed, function
+from hlokit.memory import uncollected
 
 _options: Any = layouts.struct("ExecuteOptions")
 _program: Any = layouts.struct("Program")
@@ -28,7 +30,13 @@ def _compile(a: Any) -> None:
     if format != b"mlir":
         raise UnsupportedError(f"programs of the format {format!r}: only 'mlir' is read")
     code = read_bytes(program.code, program.code_size)
-    a.executable = load(Program(code, read_bytes(a.compile_options, a.compile_options_size))).address
+    a.executable = _compiled(code, read_bytes(a.compile_options, a.compile_options_size)).address
+
+
+@unforked
+@uncollected  # JAX's own objects are many: to look through them once takes 50 ms
+def _compiled(code: bytes, options: bytes) -> Loaded:
+    return load(Program(code, options))
 
 
 @function("Executable_DeserializeAndLoad")
