@@ -217,7 +217,7 @@ def large(world: Any) -> None:
 
 
 def in_pieces(world: Any) -> None:
-    """All-reduces of more bytes than are folded at a time; a NaN may be in a late piece."""
+    """More bytes than go at a time; of an all-reduce, a NaN may be in a late piece."""
     kept, collective._PIECE = collective._PIECE, 1 << 8
     try:
         for dtype in (np.int32, BF16, np.float64):
@@ -226,6 +226,16 @@ def in_pieces(world: Any) -> None:
                 compare(world, lambda b, x, f=fold: hk.all_reduce(x, f), arrays)
         arrays[-1][900] = np.nan
         compare(world, lambda b, x: hk.all_reduce(x, add), arrays)
+        compare(world, lambda b, x: hk.all_reduce_tuple([x, x * x, hk.slice_in_dim(x, 0, 7, 1, 0)], add), arrays)
+        n = world.size
+        tables = [np.random.default_rng(d).integers(-99, 99, (2, 8 * n, 700)).astype(F) for d in range(n)]
+        for dimension in range(1, 3):
+            compare(world, lambda b, x, d=dimension: hk.all_gather(x, d, n), tables)
+            compare(world, lambda b, x, d=dimension: hk.all_to_all(x, d, 1, n), tables)
+            compare(world, lambda b, x, d=dimension: hk.reduce_scatter(x, FOLDS["subtract"], d, n), tables)
+        compare(world, lambda b, x: hk.all_gather_tuple([x, hk.slice_in_dim(x, 0, 3, 1, 2)], 1, n), tables)
+        compare(world, lambda b, x: hk.collective_permute(x, [(0, 1), (1, 0)]), tables)
+        compare(world, lambda b, x: hk.collective_broadcast(x, [list(range(n))]), tables)
     finally:
         collective._PIECE = kept
 

@@ -1,16 +1,18 @@
 """Faults of processes, drawn by a seed: what do the others say, and when?
 
-python -m tests.mpi.faults --seed 0 --count 20 [--processes 3] [--kinds killed late] [--out FILE]
+python -m tests.mpi.faults --seed 0 --count 20 [--processes 3] [--engine mpi] [--script jax] [--kinds killed late]
+    [--late SECONDS] [--out FILE]
 
-Each job trains on several processes over gloo, which hlokit.launch starts (as forks of this process, which saves the
-imports), and one of them meets a fault. Then:
+Each job trains on several processes, which hlokit.launch starts, and one of them meets a fault. Over gloo they are forks of
+this process, which saves the imports. Then:
 
 - no job hangs;
 - every survivor says the cause, within 10 seconds (a process that is gone before all have come together, only the
   launcher can name);
 - a job that is started again goes on from the checkpoint, and ends with the weights of one without a fault.
 
-Faults of the disk and the network need root, for a file system and a network namespace of the test's own.
+Faults of the disk and the network need root, for a file system and a network namespace of the test's own. Over MPI the
+network is left out: on one machine MPI needs none.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import functools
 import io
 import json
 import os
@@ -74,7 +77,9 @@ def work(fault: dict[str, Any], folder: Path) -> None:
     rank = int(os.environ["RANK"])
     kind = fault["kind"] if rank == fault["doomed"] else ""
     if fault["kind"] == "network down":
-        os.environ["MASTER_ADDR"] = _THERE if fault["doomed"] == 0 else _HERE
+        os.environ["MASTER_ADDR"] = host = _THERE if fault["doomed"] == 0 else _HERE
+        for name in ("JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_BIND_ADDRESS"):
+            os.environ[name] = f"{host}:{os.environ[name].rsplit(':', 1)[1]}"
     if kind == "network down":
         _enter(fault["namespace"])
     if kind == "killed at start":
@@ -82,7 +87,11 @@ def work(fault: dict[str, Any], folder: Path) -> None:
     if kind == "other version":
         hk.__version__ = "0.0.1"
         _now(folder)
-    with hk.process_world("gloo") as world:
+    (_in_jax if fault["script"] == "jax" else _in_hlo)(kind, fault, folder, rank)
+
+
+def _in_hlo(kind: str, fault: dict[str, Any], folder: Path, rank: int) -> None:
+    with hk.process_world(fault["engine"]) as world:
         if kind == "killed compiling":
             threading.Timer(fault["delay"], _die, [folder]).start()
             for number in range(10**6):
@@ -101,6 +110,47 @@ def work(fault: dict[str, Any], folder: Path) -> None:
     print(f"weights {weights.tobytes().hex()[:64]}", flush=True)
 
 
+def _in_jax(kind: str, fault: dict[str, Any], folder: Path, rank: int) -> None:
+    import jax
+    import jax.numpy as jnp
+
+    from hlokit.interop.jax import use
+
+    use(as_cpu=True)
+    jax.distributed.initialize()
+    size = jax.device_count()
+    rows = jax.NamedSharding(jax.make_mesh((size,), ("x",), (jax.sharding.AxisType.Auto,)), jax.P("x"))
+
+    def step_of(rate: float) -> Any:
+        @functools.partial(jax.jit, donate_argnums=0)
+        def step(w: Any, x: Any) -> Any:
+            gradient = jnp.sum(jnp.tanh(w * x) - x, 0, keepdims=True)
+            return w - gradient / (jnp.max(jnp.abs(gradient)) + 1) * np.float32(rate)
+
+        return step
+
+    def spread(row: Any) -> jax.Array:
+        return jax.make_array_from_process_local_data(rows, row[None])
+
+    first, weights = _restored(folder, size, rank)
+    w, x = spread(weights), spread(np.random.default_rng(rank).standard_normal(32).astype(np.float32))
+    if kind == "killed compiling":
+        threading.Timer(fault["delay"], _die, [folder]).start()
+        for number in range(10**6):
+            step_of(1.0 + number).lower(w, x).compile()
+    run = step_of(0.25 if kind == "other program" else 0.5)
+    for step in range(first, STEPS):
+        if step == fault["step"]:
+            from hlokit.interop.pjrt.client import job
+
+            _meet(kind, fault, folder, job().world)
+        if kind == "other program" and step == first:
+            _now(folder)
+        w = run(w, x)
+        _save(folder, step, rank, np.asarray(w.addressable_shards[0].data)[0])
+    print(f"weights {np.asarray(w.addressable_shards[0].data).tobytes().hex()[:64]}", flush=True)
+
+
 def _meet(kind: str, fault: dict[str, Any], folder: Path, world: Any) -> None:
     if kind == "killed computing":
         _die(folder)
@@ -108,7 +158,7 @@ def _meet(kind: str, fault: dict[str, Any], folder: Path, world: Any) -> None:
         world._engine.exchange = lambda *_: _die(folder)
         world._engine.gather = lambda *_: _die(folder)
     elif kind == "late":
-        time.sleep(LATE)
+        time.sleep(fault["late"])
     elif kind == "fewer steps":
         _now(folder)
         world.close()
@@ -216,31 +266,42 @@ class Forking(Launcher):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-        status = 0
-        try:
-            work(self._fault, self._folder)
-        except SystemExit as end:
-            status = int(end.code or 0)
-        except BaseException as error:
-            print(f"said {time.time()} {type(error).__name__}: {error}".replace("\n", "; "), flush=True)
-            traceback.print_exc()
-            status = 1
+        status = told(self._fault, self._folder)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
 
 
+def told(fault: dict[str, Any], folder: Path) -> int:
+    """The exit status of a process, which prints its error."""
+    try:
+        work(fault, folder)
+    except SystemExit as end:
+        return int(end.code or 0)
+    except BaseException as error:
+        print(f"said {time.time()} {type(error).__name__}: {error}".replace("\n", "; "), flush=True)
+        traceback.print_exc()
+        return 1
+    return 0
+
+
 def launched(count: int, fault: dict[str, Any], folder: Path) -> tuple[int, str]:
     """The exit status, and all that was printed."""
+    if fault["engine"] == "gloo":
+        launcher: Launcher = Forking(count, fault, folder)
+    else:
+        process = ["-m", "tests.mpi.faults", "--process", json.dumps(fault), str(folder)]
+        launcher = Launcher([sys.executable, *process], count, collectives="mpi", grace=GRACE)
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-        status = Forking(count, fault, folder).run()
+        status = launcher.run()
     return status, out.getvalue() + err.getvalue()
 
 
-CAUSES = {
+CAUSES = {  # a JAX program's error ends it, and the others hear of that
     "killed computing": r"rank {d} is gone", "killed exchanging": r"rank {d} is gone", "killed compiling": r"rank {d} is gone",
     "other program": r"rank ({d}|1) runs another program than rank 0", "fewer steps": r"rank {d} (has left|is gone)",
-    "other version": r"has hlokit (?!.*\[)", "full disk": r"rank {d}: OSError: \[Errno 28\] No space left on device",
+    "other version": r"has hlokit[ =](?!.*\[)",
+    "full disk": r"rank {d}: OSError: \[Errno 28\] No space left on device|rank {d} has left",
     "network down": r"rank {d} is gone: its machine does not answer",
 }  # fmt: skip
 
@@ -322,21 +383,33 @@ def main() -> None:
     parser.add_argument("--only", type=int, nargs="+", help="the numbers of the faults that are tried; all are drawn")
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--engine", choices=("gloo", "mpi"), default="gloo")
+    parser.add_argument("--script", choices=("hlo", "jax"), default="hlo")
+    parser.add_argument("--late", type=float, default=LATE, help="seconds that a late process takes")
     parser.add_argument("--out", type=Path, help="a line of JSON for each fault")
+    parser.add_argument("--process", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    import hlokit.devices.processes.gloo  # noqa: F401  # forks have it then
+    if given.process is not None:
+        fault, folder = given.process
+        sys.exit(told(json.loads(fault), Path(folder)))
+    if given.engine == "gloo":  # forks have it then
+        import hlokit.devices.processes.gloo  # noqa: F401
 
+        if given.script == "jax":
+            import jax  # noqa: F401
     kinds = [kind for kind in given.kinds if kind not in _NEED_ROOT or os.geteuid() == 0]
     for kind in set(given.kinds) - set(kinds):
         print(f"left out, without root: {kind}")
+    kinds = [kind for kind in kinds if kind != "network down" or given.engine == "gloo"]
+    setting = {"engine": given.engine, "script": given.script, "late": given.late}
     numbers, times, bad = random.Random(given.seed), defaultdict[str, list[float]](list), 0
     done, restarts = defaultdict[str, int](int), 0
-    none = {"kind": "", "doomed": -1, "step": -1, "namespace": ""}
+    none = {"kind": "", "doomed": -1, "step": -1, "namespace": "", **setting}
     with prepared(given.processes, none) as folder:
         wanted = set(re.findall(r"weights (\w+)", launched(given.processes, none, folder)[1]))
     assert len(wanted) == 1, wanted
     for number in range(given.count):
-        fault = drawn(numbers, given.processes, kinds, number)
+        fault = drawn(numbers, given.processes, kinds, number) | setting
         if given.only and number not in given.only:
             continue
         with prepared(given.processes, fault) as folder:

@@ -72,6 +72,16 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
+def test_temporaries_of_a_first_call_are_those_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call of a process goes another way than those after it, which took memory of their own."""
+    monkeypatch.setattr(calling, "_early", True)
+    seen: list[int] = []
+    caller = caller_of(lambda table: seen.append(table[2]), [F], [F], temporaries=2**22)
+    for _ in range(3):
+        caller.call(X)
+    assert len(set(seen)) == 1, seen
+
+
 @pytest.mark.parametrize("release", [True, False])
 @pytest.mark.parametrize("temporaries", [0, 100])
 def test_result_alone_or_in_a_tuple(way: str, release: bool, temporaries: int) -> None:

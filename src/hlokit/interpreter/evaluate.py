@@ -90,10 +90,13 @@ def _planned(process: Process, instruction: Instruction, dead: Sequence[int] = (
     return Step(instruction, operands, _keywords(process, instruction), tuple(dead), number)
 
 
-def run_instruction(process: Process, instruction: Instruction, operands: Sequence[Any]) -> Any:
-    """The value of one instruction on the values of its operands; for tools that step through a program."""
+def run_instruction(
+    process: Process, instruction: Instruction, operands: Sequence[Any], into: Sequence[Any] | None = None
+) -> Any:
+    """The value of one instruction on the values of its operands; for tools that step through a program. `into`: arrays
+    that a transport may put its arrays into, as Apart has them."""
     with np.errstate(all="ignore"):
-        return evaluated(process, _planned(process, instruction), list(operands))
+        return evaluated(process, _planned(process, instruction), list(operands), into)
 
 
 def as_declared(shape: Shape, value: Any) -> Any:
@@ -107,7 +110,7 @@ def as_declared(shape: Shape, value: Any) -> Any:
     return value if wanted == sizes else Dynamic(whole_buffer(value, shape.dimensions), wanted)
 
 
-def evaluated(process: Process, step: Step, operands: list[Any]) -> Any:
+def evaluated(process: Process, step: Step, operands: list[Any], into: Sequence[Any] | None = None) -> Any:
     """Evaluates one instruction, between the hooks; its result is brought to the declared type and checked."""
     process.instruction = instruction = step.instruction
     op = instruction.op
@@ -120,7 +123,7 @@ def evaluated(process: Process, step: Step, operands: list[Any]) -> Any:
     try:
         value = NotImplemented
         if process.apart is not None and op.form == "communicate":
-            value = process.apart.collective(process, instruction, operands)
+            value = process.apart.collective(process, instruction, operands, into)
         if value is NotImplemented:
             value = _reference(instruction, operands, step.keywords)
     except EvaluationError as error:

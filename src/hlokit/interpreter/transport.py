@@ -67,8 +67,14 @@ class Transport(Protocol):
 class Apart(Transport, Protocol):
     """A transport between memories, which moves no more than what is needed."""
 
-    def collective(self, process: Process, instruction: Instruction, operands: Sequence[Any]) -> Any:
-        """The instruction's value, made from what its op's `transfer` says; NotImplemented where that says nothing."""
+    def collective(
+        self, process: Process, instruction: Instruction, operands: Sequence[Any], into: Sequence[Any] | None = None
+    ) -> Any:
+        """The instruction's value, made from what its op's `transfer` says; NotImplemented where that says nothing.
+
+        into   an array for each array of the value, to be filled: dense, and none shares memory with an operand. None
+               in place of those that are the operands themselves
+        """
         ...
 
 

@@ -15,6 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -184,12 +185,29 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> _Array:
     """An array of `size` bytes for a result, with anything in it. Its memory is used again when it is gone."""
     if size < RECYCLED:
         return np.empty(shape, dtype)
+    maker = _maker.get()
+    if maker is not None:
+        return maker(shape, dtype)
     buffer = recycler.take(size)
     base: _Array = np.ndarray((size,), np.uint8, buffer.view)  # the base of each view of the result too
     loan = _Loan(base, _returned)
     loan.buffer = buffer
     _loans[id(loan)] = loan
     return np.ndarray(shape, dtype, base)
+
+
+Maker = Callable[[tuple[int, ...], np.dtype[Any]], _Array]
+_maker: ContextVar[Maker | None] = ContextVar("maker", default=None)
+
+
+@contextmanager
+def results_by(maker: Maker) -> Generator[None]:
+    """In the block, large results of programs are arrays that `maker` makes, aligned to 64 bytes."""
+    token = _maker.set(maker)
+    try:
+        yield
+    finally:
+        _maker.reset(token)
 
 
 class _Loan(weakref.ref[_Array]):

@@ -87,7 +87,7 @@ class Caller:
         self.keep = keep
         self.entry = entry
         self._failed = failed
-        self._arena = Arena(temporaries)
+        self.arena = Arena(temporaries)
         prototype = ctypes.CFUNCTYPE if release else ctypes.PYFUNCTYPE
         self._enter = prototype(ctypes.c_int32, ctypes.c_char_p)(entry)
         self._takes = [(shape.dtype.numpy, shape.dimensions) for shape in self.parameters]
@@ -120,13 +120,13 @@ class Caller:
         """`call`, for arguments of any kind: what NumPy or DLPack can read, as for `evaluate`."""
         taken, given = self.arrays(arguments)
         addresses = self.addresses(taken, given)
-        buffer = self._arena.take() if self.temporaries else None
+        buffer = self.arena.take() if self.temporaries else None
         try:
             memory = buffer.address if buffer is not None else 0
             status = self._enter(self._table(*addresses, *self.constants, memory, *self.more))
         finally:
             if buffer is not None:
-                self._arena.give(buffer)
+                self.arena.give(buffer)
         if status:
             self.failed()
         return given[0] if self.unwrap else tuple(given)

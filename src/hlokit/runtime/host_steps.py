@@ -106,12 +106,15 @@ def _instantiate(instruction: Instruction) -> None:
 
 def _evaluate(process: Process, instruction: Instruction, table: int) -> None:
     pointers = (ctypes.c_void_p.from_address(place).value for place in count(table, 8))
-    kept = instruction.op.has_side_effect()  # what goes to a queue outlives the program's memory
+    is_moved = process.apart is not None and instruction.op.communication.is_collective  # before this returns
+    outlives = instruction.op.has_side_effect() and not is_moved  # what goes to a queue outlives the program's memory
     operands: list[Any] = []
     for operand in instruction.operands:
         arrays = [view(next(pointers), leaf) for leaf in array_leaves(operand.shape)]
-        operands.append(tree(operand.shape, iter(a.copy() for a in arrays) if kept else iter(arrays), TOKEN_VALUE))
-    value = run_instruction(process, instruction, operands)
-    made = zip(array_leaves(instruction.shape), leaves(value), strict=True)
-    for leaf, array in islice(made, instruction.op.kept(instruction.shape), None):
-        view(next(pointers), leaf)[...] = array
+        operands.append(tree(operand.shape, iter(a.copy() for a in arrays) if outlives else iter(arrays), TOKEN_VALUE))
+    kept = instruction.op.kept(instruction.shape)
+    results = [view(next(pointers), leaf) for leaf in islice(array_leaves(instruction.shape), kept, None)]
+    value = run_instruction(process, instruction, operands, [*[None] * kept, *results])
+    for result, array in zip(results, islice(leaves(value), kept, None), strict=True):
+        if array is not result:
+            result[...] = array

@@ -35,7 +35,6 @@ from hlokit.cpu.llvm import (
 )
 from hlokit.cpu.target import ALIGNMENT, host
 from hlokit.runtime import cpython
-from hlokit.runtime.arena import Buffer
 
 if TYPE_CHECKING:
     from hlokit.runtime.call import Caller
@@ -116,7 +115,7 @@ class NativeCall:
     def function(self, caller: Caller) -> Callable[..., Any]:
         """The builtin that calls the entry. Its `self` is a tuple: a record as bytes, then all that it points to."""
         slow, failed = caller.slow, caller.failed
-        buffer = Buffer(caller.temporaries) if caller.temporaries else None
+        buffer = caller.arena.take() if caller.temporaries else None  # of the first call, which went another way
         cell = ctypes.c_void_p(buffer.address) if buffer is not None else None
         kept: list[Any] = [slow, failed, buffer, cell, self]
         fixed = (*caller.constants, 0, *caller.more)

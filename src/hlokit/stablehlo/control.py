@@ -17,11 +17,14 @@ from hlokit.ops.custom import CustomCall
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
 from hlokit.stablehlo import checks, chlo, collectives, dynamic, manual
 from hlokit.stablehlo.movement import constant
+from hlokit.stablehlo.shardings import placements
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import Block, DialectAttribute, Dictionary, Symbol
+from hlokit.text.groups import parse_sharding
 from hlokit.types import dtype as dtypes
 from hlokit.types.layout import Layout
 from hlokit.types.shape import Shape
+from hlokit.types.sharding import Sharding
 
 _API_VERSIONS = (
     "API_VERSION_UNSPECIFIED",
@@ -221,7 +224,30 @@ def _custom(site: Site, target: str) -> list[XlaOp]:
     if config:
         handle.instruction.ensure_extra().backend_config = config
         handle.instruction.ensure_extra().backend_config_is_json = config.startswith("{")
+    device = _only_device(site)
+    if device is not None:
+        handle.instruction.ensure_extra().sharding = _on_device(shape, device)
     return [] if not results else site.unpacked(handle, len(results))
+
+
+def _only_device(site: Site) -> int | None:
+    """The one device that is to make the call, as JAX says it of a Python function's."""
+    attributes = site.operation.attributes
+    if isinstance(attributes.get("mhlo.sharding"), str):
+        found = parse_sharding(attributes["mhlo.sharding"])
+        leaf = found.elements[0] if found.elements else found
+        return leaf.device if leaf.kind == "maximal" else None
+    written = attributes.get("sdy.sharding")
+    if not isinstance(written, DialectAttribute):
+        return None
+    meshes = [placement.mesh for placement in placements(written, site.scope.lowering.program.meshes)]
+    return meshes[0].devices[0] if meshes and meshes[0].is_maximal else None
+
+
+def _on_device(shape: Shape, device: int) -> Sharding:
+    if shape.is_tuple and shape.elements:
+        return Sharding("tuple", elements=tuple(_on_device(element, device) for element in shape.elements))
+    return Sharding("maximal", device=device)
 
 
 def _check_both_laid_out(site: Site, operands: int, results: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bench.processes import turn
 from tests.jax.pjrt.harness import plugged
 from tests.mpi.launch import MPI_OR_GLOO, ROOT, SECONDS, mpirun, needs_gloo, needs_mpi, over_gloo
 
@@ -88,6 +89,15 @@ def test_losses_are_the_same_on_threads_and_processes(way: str, collectives: str
     assert found[0] == found[1] == found[2]
     losses = [float.fromhex(line.split()[-1]) for line in found[0]]
     assert len(losses) == 5 and losses[-1] < losses[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("collectives", MPI_OR_GLOO)
+@pytest.mark.parametrize("way", ["data", "fsdp", "tensor"])
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are Linux's")
+def test_a_step_takes_little_more_memory_than_its_program_needs(way: str, collectives: str) -> None:
+    for found in turn(f"hlokit-{collectives}", way, 2, 2):
+        assert found["taken"] <= 1.2 * found["needs"], found
 
 
 @needs_mpi

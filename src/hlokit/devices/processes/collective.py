@@ -3,19 +3,22 @@
 What only moves goes by the engine's own collectives. A reduction that no order can change is MPI's too; in every other
 one, and over gloo, each rank folds a share of the elements, in group order, and all gather the shares: the bytes are
 those of threads. A rank with several devices moves for all of them at once, and what several of its devices need only
-once.
+once. What is much goes in rounds, through the same memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from hlokit.devices.processes.engine import Engine, Group
-from hlokit.devices.processes.packing import buffer, pack, packed_size, unpacked
+from hlokit.devices.processes.engine import Engine, Group, cut
+from hlokit.devices.processes.packing import Staging, buffer, pack, packed_size, unpacked
 from hlokit.hlo.values import TOKEN_VALUE, Array, Block, Function, Move, Source, Transfer, is_ndarray, is_sequence
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
@@ -32,6 +35,10 @@ _OF_BITS = {
 _OF_FLOATS = {"maximum": "MAX", "minimum": "MIN"}
 _OF_INTEGERS = {"add": "SUM", "multiply": "PROD", "and": "BAND", "or": "BOR", "xor": "BXOR", **_OF_FLOATS}
 """MPI's operations by opcode: of pred, of integers, of floats by the order of their bits."""
+Span = tuple[int, int]
+"""The first of some elements, and the one behind the last."""
+Arrays = Mapping[int, Sequence[Array]]
+Made = Mapping[int, Sequence[Array | None]]
 
 
 class Collective:
@@ -44,7 +51,7 @@ class Collective:
 
     def __init__(
         self, transfer: Transfer, members: list[int], homes: Sequence[int], own: int, operands: list[Shape],
-        shape: Shape, is_all: bool,
+        results: list[Shape], is_all: bool,
     ) -> None:  # fmt: skip
         self.members = members
         self._homes = list(homes)
@@ -52,8 +59,7 @@ class Collective:
         self._own = self.group.ranks.index(own)
         self._positions = [[i for i, home in enumerate(homes) if home == rank] for rank in self.group.ranks]
         self.local = self._positions[self._own]
-        self._shape = shape
-        self._results = [leaf for leaf in shape.leaves() if leaf.is_array]
+        self.results = results
         self._moves = transfer.moves
         self._operands = operands
         first = transfer.moves[0]
@@ -61,152 +67,196 @@ class Collective:
             moves is first or moves == first for moves in transfer.moves
         ) and all(_is_fold_of_all(move, len(members)) for move in first)  # fmt: skip
         self._needs = [[self._needed(rank, takers) for takers in self._positions] for rank in self.group.ranks]
+        self._is_alike = all(row[0] == places for row in self._needs for places in row)
+        """Every rank gives all others the same."""
+        self._rounds = self._counted_rounds()
+
+    def _counted_rounds(self) -> int:
+        """The least number of rounds in none of which a rank gives or takes much more than a piece."""
+        if self._is_alike:
+            return max(1, -(-sum(self._sizes([row[0] for row in self._needs], _all)) // _PIECE))
+        sizes = [self._sizes(row, _all) for row in self._needs]
+        most = max(*map(sum, sizes), *map(sum, zip(*sizes, strict=True)))
+        return max(1, -(-most // _PIECE))
 
     def _needed(self, rank: int, takers: Sequence[int]) -> list[Source]:
         """The parts of a rank's data that these members take."""
         moves = (move for taker in takers for move in self._moves[taker])
         return list(dict.fromkeys(p for move in moves for p in move.sources if self._homes[p.member] == rank))
 
-    def run(self, engine: Engine, given: Mapping[int, Sequence[Array]], function: Function | None) -> Any:
-        """The results of this rank's devices, from their operands and the others'; both by position."""
+    def run(self, engine: Engine, staging: Staging, given: Arrays, made: Made, function: Function | None) -> None:
+        """Fills the results of this rank's devices, from their operands and the others'; both by position.
+
+        given   dense arrays; `made`: dense arrays that share no memory with them, or None where nothing is to be put
+
+        All bytes that the engine reads and writes are in memory of `staging`: of an operation that is left undone the
+        engine may still use it, when the operands and results are gone.
+        """
         if not self.is_reduction:
-            return self._moved(engine, given, function)
+            self._moved(engine, staging, given, made, function)
+            return
         assert function is not None
-        arrays = self._reduced(engine, given, function)
-        if arrays is None:
-            arrays = self._folded_whole(engine, given, function)
-        return dict.fromkeys(self.local, tree(self._shape, iter(arrays)))
+        if not self._reduced(engine, staging, given, made, function):
+            self._folded_whole(engine, given, made, function)
 
-    def _moved(self, engine: Engine, given: Mapping[int, Sequence[Array]], function: Function | None) -> dict[int, Any]:
-        found = self._received(engine, given)
-        return {taker: self._put_together(taker, found, function) for taker in self.local}
+    # -- what moves, or is folded in parts
 
-    def _put_together(self, taker: int, found: Mapping[Source, Array], function: Function | None) -> Any:
-        results: list[Any] = [None] * len(self._results)
-        for number, block, sources in self._moves[taker]:
-            values = [found[place] for place in sources]
-            if len(values) > 1:
-                assert function is not None
-                values = [folded(values, function)]
-            if block is None and values:
-                results[number] = values[0]
-                continue
-            if results[number] is None:
-                shape = self._results[number]
-                results[number] = np.zeros(shape.dimensions, shape.dtype.numpy)
-            if values:
-                results[number][_slices(results[number].ndim, block, results[number].shape)] = values[0]
-        return tree(self._shape, iter(results))
+    def _moved(
+        self, engine: Engine, staging: Staging, given: Arrays, made: Made, function: Function | None
+    ) -> None:
+        targets = [
+            (_rows(result, block), sources)
+            for taker in self.local
+            for number, block, sources in self._moves[taker]
+            if (result := made[taker][number]) is not None
+        ]
+        for target, sources in targets:
+            if not sources:
+                target[...] = 0
+        wanted = dict.fromkeys(source for _, sources in targets for source in sources)
+        given_away = dict.fromkeys(p for places in self._needs[self._own] for p in places)
+        rows = {p: _rows(given[p.member][p.operand], p.block) for p in given_away}
+        rounds = self._rounds if function is None or _folds_anywhere(function) else 1
+        for number in range(rounds):
+            part = partial(_part_of, number, rounds)
+            with self._received(engine, staging, rows, part) as found:
+                values = {p: found[p] if p in found else _flat(rows[p], part(rows[p].size)) for p in wanted}
+                for target, sources in targets:
+                    if sources:
+                        value = folded([values[p] for p in sources], function)
+                        _put(target, part(target.size), value)
 
-    def _received(self, engine: Engine, given: Mapping[int, Sequence[Array]]) -> dict[Source, Array]:
-        """The parts that this rank's devices need, in memory of their own."""
+    @contextmanager
+    def _received(
+        self, engine: Engine, staging: Staging, rows: Mapping[Source, Array], part: Callable[[int], Span]
+    ) -> Generator[dict[Source, Array]]:
+        """The parts of this round that this rank's devices need of the other ranks."""
         own, needs, group = self._own, self._needs, self.group
-        kinds = [[[self._kind(place) for place in places] for places in row] for row in needs]
-        sizes = [[packed_size(kind) for kind in row] for row in kinds]
-        parts = [[_part(given[p.member][p.operand], p.block) for p in places] for places in needs[own]]
-        if all(row[0] == places for row in needs for places in row):
-            packed = buffer(sizes[own][0])
-            pack(parts[0], packed)
-            senders = [i for i, row in enumerate(sizes) if row[0]]
-            if len(senders) == 1:
-                data = packed if senders == [own] else buffer(sizes[senders[0]][0])
-                engine.broadcast(group, senders[0], data)
-                taken = [data if i == senders[0] else packed[:0] for i in range(len(sizes))]
+        if len(group.ranks) == 1:
+            yield {}
+            return
+        gives = needs[own][:1] if self._is_alike else [*needs[own][:own], [], *needs[own][own + 1 :]]
+        takes = [row[own] if self._is_alike or rank != own else [] for rank, row in enumerate(needs)]
+        kinds = [[self._kind(place, part) for place in places] for places in takes]
+        given, taken = self._sizes(gives, part), self._sizes(takes, part)
+        with staging.taken(sum(given)) as data, staging.taken(sum(taken)) as whole:
+            for places, block in zip(gives, cut(data, given), strict=True):
+                for place, view in zip(places, unpacked(block, [self._kind(p, part) for p in places]), strict=True):
+                    _take(rows[place], part(rows[place].size), view)
+            senders = [rank for rank, size in enumerate(taken) if size]
+            if not self._is_alike:
+                engine.exchange(group, data, given, whole, taken)
+            elif len(senders) == 1:
+                whole = data if senders == [own] else whole
+                engine.broadcast(group, senders[0], whole)
             else:
-                taken = engine.gather(group, packed, [row[0] for row in sizes])
-        else:
-            packed = buffer(sum(sizes[own]))
-            start = 0
-            for part, size in zip(parts, sizes[own], strict=True):
-                pack(part, packed[start : start + size])
-                start += size
-            taken = engine.exchange(group, packed, sizes[own], [row[own] for row in sizes])
-        found: dict[Source, Array] = {}
-        for row, data, kind in zip(needs, taken, kinds, strict=True):
-            found.update(zip(row[own], unpacked(data, kind[own]), strict=True))
-        return found
+                engine.gather(group, data, whole, taken)
+            found: dict[Source, Array] = {}
+            for places, block, kind in zip(takes, cut(whole, taken), kinds, strict=True):
+                found.update(zip(places, unpacked(block, kind), strict=True))
+            yield found
 
-    def _kind(self, place: Source) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    def _sizes(self, rows: Sequence[Sequence[Source]], part: Callable[[int], Span]) -> list[int]:
+        """Bytes of what is given to each rank, or taken of it."""
+        return [packed_size(self._kind(place, part) for place in places) for places in rows]
+
+    def _kind(self, place: Source, part: Callable[[int], Span]) -> tuple[np.dtype[Any], tuple[int, ...]]:
         shape, block = self._operands[place.operand], place.block
-        sizes = list(shape.dimensions)
-        if block is not None:
-            sizes[block.dimension] //= block.parts
-        return shape.dtype.numpy, tuple(sizes)
+        start, end = part(shape.size // (1 if block is None else block.parts))
+        return shape.dtype.numpy, (end - start,)
 
     # -- all-reduce: the fold of all operands of all members, which are of one type
 
-    def _reduced(self, engine: Engine, given: Mapping[int, Sequence[Array]], function: Function) -> list[Array] | None:
-        """None if a member has a NaN: which of two a sum takes over is a matter of their place in the array, so every
+    def _reduced(
+        self, engine: Engine, staging: Staging, given: Arrays, made: Made, function: Function
+    ) -> bool:
+        """False if a member has a NaN: which of two a sum takes over is a matter of their place in the array, so every
         rank then folds whole arrays."""
         any_nan = any(_has_nan(array) for i in self.local for array in given[i])
-        exact = exact_reduction(function, self._operands[0].dtype)
-        results: list[Array] = []
-        for some in self._some_at_a_time(function):
-            flats = [_flat(given[i][some]) for i in self.local]
-            whole = None if exact is None else _exactly(engine, self.group, folded(flats, function), any_nan, *exact)
-            if whole is None:
-                whole = self._folded_in_pieces(engine, flats, any_nan, function)
-            if whole is _NAN:
-                return None
-            arrays = given[self.local[0]][some]
-            pieces = np.split(whole, np.cumsum([array.size for array in arrays])[:-1])
-            results += [piece.reshape(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
-        return results
+        exact = exact_reduction(function, self._operands[0].dtype) if engine.reduces else None
+        flats = [[array.reshape(-1) for array in given[i]] for i in self.local]
+        results = [[array.reshape(-1) for array in made[i] if array is not None] for i in self.local]
+        for spans in self._pieces(function):
+            values = [[flat[number][start:end] for number, start, end in spans] for flat in flats]
+            with staging.taken(sum(part.nbytes for part in values[0])) as memory:
+                whole = memory.view(values[0][0].dtype)
+                if exact is not None:
+                    reduce = partial(_reduce_exactly, engine, self.group, *exact)
+                    is_done = reduce(folded([*map(_joined, values)], function), any_nan, whole)
+                else:
+                    is_done = self._fold_in_shares(engine, staging, values, any_nan, function, whole)
+                for result in results if is_done else ():
+                    _spread(whole, [result[number][start:end] for number, start, end in spans])
+            if not is_done:
+                return False
+        return True
 
-    def _some_at_a_time(self, function: Function) -> Iterator[slice]:
-        """Operands that are folded together: so many that they fill a piece, or all of them."""
-        start, size = 0, 0
-        for end, shape in enumerate(self._operands, 1):
-            size += shape.nbytes
-            if size >= _PIECE and _folds_anywhere(function):
-                yield slice(start, end)
-                start, size = end, 0
-        if start < len(self._operands):
-            yield slice(start, len(self._operands))
+    def _pieces(self, function: Function) -> Iterator[list[tuple[int, int, int]]]:
+        """The elements of all operands in pieces of so many bytes: (operand, start, end) of each part of one."""
+        sizes = [shape.size for shape in self._operands]
+        most = max(1, _PIECE // self._operands[0].dtype.numpy.itemsize) if _folds_anywhere(function) else sum(sizes)
+        spans: list[tuple[int, int, int]] = []
+        room = most
+        for number, size in enumerate(sizes):
+            start = 0
+            while start < size:
+                end = min(size, start + room)
+                spans.append((number, start, end))
+                room -= end - start
+                start = end
+                if not room:
+                    yield spans
+                    spans, room = [], most
+        if spans:
+            yield spans
 
-    def _folded_whole(self, engine: Engine, given: Mapping[int, Sequence[Array]], function: Function) -> list[Array]:
+    def _folded_whole(self, engine: Engine, given: Arrays, made: Made, function: Function) -> None:
         kinds = [(array.dtype, array.shape) for array in given[self.local[0]]]
         size = packed_size(kinds)
         data = buffer(size * len(self.local))
         for place, i in enumerate(self.local):
             pack(given[i], data[place * size : (place + 1) * size])
-        parts = engine.gather(self.group, data, [size * len(positions) for positions in self._positions])
-        rows = self._in_order([[part[k : k + size] for k in range(0, part.size, size)] for part in parts])
-        columns = zip(*(unpacked(row, kinds) for row in rows), strict=True)
-        return [folded(column, function) for column in columns]
+        sizes = [size * len(positions) for positions in self._positions]
+        whole = buffer(sum(sizes))
+        engine.gather(self.group, data, whole, sizes)
+        rows = self._in_order([[part[k : k + size] for k in range(0, part.size, size)] for part in cut(whole, sizes)])
+        for number, column in enumerate(zip(*(unpacked(row, kinds) for row in rows), strict=True)):
+            value = folded(column, function)
+            for i in self.local:
+                result = made[i][number]
+                assert result is not None
+                result[...] = value
 
-    def _folded_in_pieces(self, engine: Engine, flats: Sequence[Array], any_nan: bool, function: Function) -> Array:
-        """Pieces of many elements, one after the other: what is under way takes little memory."""
-        size, count = flats[0].size, _PIECE // flats[0].itemsize
-        if size <= count or not _folds_anywhere(function):
-            return self._folded_in_shares(engine, flats, any_nan, function)
-        whole = np.empty(size, flats[0].dtype)
-        for start in range(0, size, count):
-            piece = [flat[start : start + count] for flat in flats]
-            found = self._folded_in_shares(engine, piece, any_nan, function)
-            if found is _NAN:
-                return _NAN
-            whole[start : start + count] = found
-        return whole
-
-    def _folded_in_shares(self, engine: Engine, flats: Sequence[Array], any_nan: bool, function: Function) -> Array:
-        """Each rank folds a share of the elements, behind which an element says whether its giver has a NaN."""
-        count, flat = len(self.group.ranks), flats[0]
-        size = flat.dtype.itemsize
-        cuts = [flat.size * k // count for k in range(count + 1)]
-        lengths = [size * (end - start) for start, end in pairwise(cuts)]
-        flag = np.full(size, any_nan, np.uint8).view(flat.dtype)
-        rows = [[*(part[start:end] for part in flats), flag] for start, end in pairwise(cuts)]
-        data = np.concatenate([part for row in rows for part in row])
-        own, locals_ = lengths[self._own], [len(positions) for positions in self._positions]
-        given = [length * len(flats) + size for length in lengths]
-        parts = engine.exchange(self.group, data.view(np.uint8), given, [own * count + size for count in locals_])
-        if any(part[-1] for part in parts):
-            return _NAN
-        taken = [[part[k * own : (k + 1) * own] for k in range(n)] for part, n in zip(parts, locals_, strict=True)]
-        shares = [row.view(flat.dtype) for row in self._in_order(taken)]
-        share = np.ascontiguousarray(folded(shares, function)).view(np.uint8)
-        return np.concatenate(engine.gather(self.group, share, lengths)).view(flat.dtype)
+    def _fold_in_shares(
+        self, engine: Engine, staging: Staging, values: Sequence[Sequence[Array]], any_nan: bool, function: Function,
+        whole: Array,
+    ) -> bool:  # fmt: skip
+        """The fold of these elements of each device, one after the other. Each rank folds a share of them, behind which
+        an element says whether its giver has a NaN: then it is False."""
+        count, dtype = len(self.group.ranks), values[0][0].dtype
+        length = sum(map(len, values[0]))
+        cuts = [length * k // count for k in range(count + 1)]
+        lengths = [end - start for start, end in pairwise(cuts)]
+        locals_ = [len(positions) for positions in self._positions]
+        own, size = lengths[self._own], dtype.itemsize
+        given = [size * (n * len(values) + 1) for n in lengths]
+        taken = [size * (n * own + 1) for n in locals_]
+        with staging.taken(sum(given)) as data, staging.taken(sum(taken)) as received:
+            row = data.view(dtype)
+            for start, end in pairwise(cuts):
+                for parts in values:
+                    _join(parts, start, end, row)
+                    row = row[end - start :]
+                row[:1].view(np.uint8)[...] = any_nan
+                row = row[1:]
+            engine.exchange(self.group, data, given, received, taken)
+            parts = [part.view(dtype) for part in cut(received, taken)]
+            if any(part[-1:].view(np.uint8)[0] for part in parts):
+                return False
+            rows = [[part[k * own : (k + 1) * own] for k in range(n)] for part, n in zip(parts, locals_, strict=True)]
+            share = np.ascontiguousarray(folded(self._in_order(rows), function)).view(np.uint8)
+            engine.gather(self.group, share, whole.view(np.uint8), [size * n for n in lengths])
+            return True
 
     def _in_order(self, rows: Sequence[Sequence[Array]]) -> list[Array]:
         """The parts that came from each rank, one for each of its devices, in the order of the members."""
@@ -225,21 +275,84 @@ def _is_fold_of_all(move: Move, count: int) -> bool:
     return move.block is None and move.sources == tuple(Source(m, move.result) for m in range(count))
 
 
-def _part(array: Array, block: Block | None) -> Array:
-    return array[_slices(array.ndim, block, array.shape)]
-
-
-def _slices(rank: int, block: Block | None, sizes: Sequence[int]) -> tuple[slice, ...]:
+def _rows(array: Array, block: Block | None) -> Array:
+    """The elements of a dense array, or of a block of it: rows that each lie together."""
     if block is None:
-        return (slice(None),) * rank
-    size = sizes[block.dimension] // block.parts
-    return (slice(None),) * block.dimension + (slice(block.number * size, (block.number + 1) * size),)
+        return array.reshape(1, array.size)
+    outer, sizes = math.prod(array.shape[: block.dimension]), math.prod(array.shape[block.dimension :])
+    return array.reshape(outer, block.parts, sizes // block.parts)[:, block.number]
 
 
-def folded(values: Sequence[Array], function: Function) -> Array:
-    """From the left."""
+def _all(size: int) -> Span:
+    return 0, size
+
+
+def _part_of(number: int, rounds: int, size: int) -> Span:
+    """The elements of this many that go in a round."""
+    if rounds == 1:
+        return 0, size
+    step = -(-size // (rounds * _ALIGNED)) * _ALIGNED
+    return min(size, number * step), min(size, (number + 1) * step)
+
+
+def _runs(rows: Array, span: Span) -> Iterator[Array]:
+    """The elements of a span, in views of one row or of several whole ones."""
+    start, end = span
+    inner = rows.shape[1]
+    while start < end:
+        row, column = divmod(start, inner)
+        count = (end - start) // inner
+        if column or not count:
+            run = rows[row, column : column + end - start]
+        else:
+            run = rows[row : row + count]
+        yield run
+        start += run.size
+
+
+def _take(rows: Array, span: Span, out: Array) -> None:
+    for run in _runs(rows, span):
+        out[: run.size].reshape(run.shape)[...] = run
+        out = out[run.size :]
+
+
+def _put(rows: Array, span: Span, values: Array) -> None:
+    for run in _runs(rows, span):
+        run[...] = values[: run.size].reshape(run.shape)
+        values = values[run.size :]
+
+
+def _flat(rows: Array, span: Span) -> Array:
+    """The elements of a span: where they lie, if that is in one row."""
+    start, end = span
+    if len(rows) == 1:
+        return rows[0, start:end]
+    flat = np.empty(end - start, rows.dtype)
+    _take(rows, span, flat)
+    return flat
+
+
+def _spread(flat: Array, parts: Sequence[Array]) -> None:
+    """Copies elements to the parts, one after the other."""
+    for part in parts:
+        part[...] = flat[: part.size]
+        flat = flat[part.size :]
+
+
+def _join(parts: Sequence[Array], start: int, end: int, out: Array) -> None:
+    """Copies elements of the parts, one after the other."""
+    for part in parts:
+        piece = part[max(0, start) : max(0, end)]
+        out[: piece.size] = piece
+        out = out[piece.size :]
+        start, end = start - part.size, end - part.size
+
+
+def folded(values: Sequence[Array], function: Function | None) -> Array:
+    """From the left. `function`: of two values or more."""
     result = values[0]
     for value in values[1:]:
+        assert function is not None
         result = function.batched(result, value)
     return result
 
@@ -286,22 +399,23 @@ def exact_reduction(function: Function, dtype: DType) -> tuple[str, np.dtype[Any
 
 _PIECE = 1 << 22
 """Bytes of a device's operands."""
-_NAN = np.zeros(0)
-"""In place of a result: a member has a NaN."""
+_NAN_BLOCK = 1 << 16
+"""Elements that are looked at together."""
+_ALIGNED = 1024
+"""Elements: where a round begins, NumPy's loops over whole arrays begin a vector, too."""
 
 
-def _exactly(
-    engine: Engine, group: Group, flat: Array, any_nan: bool, name: str, integers: np.dtype[Any]
-) -> Array | None:
-    bits = np.ascontiguousarray(flat).view(integers)
+def _reduce_exactly(
+    engine: Engine, group: Group, name: str, integers: np.dtype[Any], flat: Array, any_nan: bool, whole: Array
+) -> bool:
+    """False if a member has a NaN."""
     if flat.dtype.kind in "iub":
-        found = engine.reduce(group, bits, name)
-        return None if found is None else found.view(flat.dtype)
+        whole.view(integers)[...] = engine.reduce(group, np.array(flat).view(integers), name)
+        return True
     flag = np.array([any_nan if name == "MAX" else -any_nan], integers)
-    found = engine.reduce(group, np.concatenate([_ordered(bits), flag]), name)
-    if found is not None and found[-1]:
-        return _NAN
-    return None if found is None else _ordered(found[:-1]).view(flat.dtype)
+    found = engine.reduce(group, np.concatenate([_ordered(flat.view(integers)), flag]), name)
+    whole.view(integers)[...] = _ordered(found[:-1])
+    return not found[-1]
 
 
 def _ordered(bits: Array) -> Array:
@@ -315,12 +429,17 @@ def _folds_anywhere(function: Function) -> bool:
     return function.is_associative or function.fold_ufunc() is not None
 
 
-def _flat(arrays: Sequence[Array]) -> Array:
-    return arrays[0].reshape(-1) if len(arrays) == 1 else np.concatenate([array.reshape(-1) for array in arrays])
+def _joined(parts: Sequence[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _has_nan(array: Array) -> bool:
-    return array.dtype.kind not in "iub" and bool(np.any(array != array))
+    if array.dtype.kind in "iub" or not array.size:
+        return False
+    if array.dtype.kind == "f":
+        return bool(np.isnan(array.min()))
+    flat = array.reshape(-1)
+    return any(bool(np.any(p != p)) for p in np.split(flat, range(_NAN_BLOCK, flat.size, _NAN_BLOCK)))
 
 
 def shapes_of(instruction: Any) -> list[Shape]:

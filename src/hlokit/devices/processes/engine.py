@@ -35,9 +35,11 @@ class Engine(Protocol):
 
     name        for errors
     failures    what its library raises
+    reduces     whether it has `reduce`
     """
 
     name: ClassVar[str]
+    reduces: ClassVar[bool]
     failures: ClassVar[tuple[type[BaseException], ...]]
 
     @property
@@ -64,7 +66,7 @@ class Engine(Protocol):
         """This rank does not use it any more."""
         ...
 
-    # -- among the ranks of a group; alone, a rank has what it gives
+    # -- among the ranks of a group; alone, a rank has what it gives. The memory is the operation's until it is done
 
     def room_for(self, group: Group) -> None:
         """UnsupportedError for one group too many."""
@@ -83,21 +85,22 @@ class Engine(Protocol):
         """From now on no group is ready: in their communicators there may be operations that were begun and left."""
         ...
 
-    def gather(self, group: Group, data: Array, sizes: Sequence[int]) -> list[Array]:
-        """Every rank's bytes; `sizes`: how many each has."""
+    def gather(self, group: Group, data: Array, whole: Array, sizes: Sequence[int]) -> None:
+        """Puts every rank's bytes into `whole`, one after the other; `sizes`: how many each has."""
         ...
 
     def broadcast(self, group: Group, root: int, data: Array) -> None:
         """The bytes of the rank with this position, for all."""
         ...
 
-    def exchange(self, group: Group, data: Array, given: Sequence[int], taken: Sequence[int]) -> list[Array]:
-        """Gives each rank j its `given[j]` bytes of `data`, in order; returns what each has for this one."""
+    def exchange(
+        self, group: Group, data: Array, given: Sequence[int], whole: Array, taken: Sequence[int]
+    ) -> None:
+        """Gives each rank j its `given[j]` bytes of `data`, in order; puts what each has for this one into `whole`."""
         ...
 
-    def reduce(self, group: Group, data: Array, name: str) -> Array | None:
-        """The ranks' integers reduced by the operation of this name in MPI: of those that no order changes. None if the
-        library cannot."""
+    def reduce(self, group: Group, data: Array, name: str) -> Array:
+        """The ranks' integers reduced by the operation of this name in MPI: of those that no order changes."""
         ...
 
     # -- from one to another

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib import import_module
 from typing import Any, ClassVar
@@ -27,6 +27,8 @@ _START = timedelta(seconds=300)
 """For all ranks to come together."""
 _FOREVER = timedelta(days=30)
 """For a rank that is late: that one is gone, the hub says."""
+_TURN = timedelta(seconds=0.1)
+"""The longest sleep in a wait for others."""
 _worlds = 0
 """The number of worlds that were made from the environment."""
 _output = threading.Lock()
@@ -52,6 +54,7 @@ class GlooEngine:
 
     name: ClassVar[str] = "gloo"
     failures: ClassVar[tuple[type[BaseException], ...]] = (RuntimeError,)
+    reduces: ClassVar[bool] = False
 
     def __init__(self, store: Any, rank: int, size: int, coordinator: str) -> None:
         self._store, self._rank, self._size = store, rank, size
@@ -126,32 +129,35 @@ class GlooEngine:
         made._set_default_timeout(_FOREVER)
         return made
 
-    def gather(self, group: Group, data: Array, sizes: Sequence[int]) -> list[Array]:
+    def gather(self, group: Group, data: Array, whole: Array, sizes: Sequence[int]) -> None:
         if len(group.ranks) == 1:
-            return [data]
+            whole[...] = data
+            return
         most = max(sizes)
-        if most == 0:
-            return [data] * len(sizes)
-        if data.size < most:
-            data, given = buffer(most), data
-            data[: given.size] = given
-        whole = buffer(most * len(sizes))
-        self._finish(self._groups[group]._allgather_base(_tensor(whole), _tensor(data)))
-        return [part[:size] for part, size in zip(cut(whole, [most] * len(sizes)), sizes, strict=True)]
+        if min(sizes) == most:  # which gloo needs
+            if most:
+                self._finish(self._groups[group]._allgather_base(_tensor(whole), _tensor(data)))
+            return
+        padded, received = buffer(most), buffer(most * len(sizes))
+        padded[: data.size] = data
+        self._finish(self._groups[group]._allgather_base(_tensor(received), _tensor(padded)))
+        for part, row in zip(cut(whole, sizes), received.reshape(len(sizes), most), strict=True):
+            part[...] = row[: part.size]
 
     def broadcast(self, group: Group, root: int, data: Array) -> None:
         if len(group.ranks) > 1 and data.size:
             self._finish(self._groups[group].broadcast(_tensor(data), root))
 
-    def exchange(self, group: Group, data: Array, given: Sequence[int], taken: Sequence[int]) -> list[Array]:
+    def exchange(
+        self, group: Group, data: Array, given: Sequence[int], whole: Array, taken: Sequence[int]
+    ) -> None:
         if len(group.ranks) == 1:
-            return [data]
-        whole = buffer(sum(taken))
+            whole[...] = data
+            return
         self._finish(self._groups[group].alltoall_base(_tensor(whole), _tensor(data), list(taken), list(given)))
-        return cut(whole, taken)
 
-    def reduce(self, group: Group, data: Array, name: str) -> Array | None:
-        return data if len(group.ranks) == 1 else None
+    def reduce(self, group: Group, data: Array, name: str) -> Array:
+        raise NotImplementedError
 
     def send(self, target: int, tag: int, data: Array) -> None:
         if target == self._rank:  # gloo has no connection of a rank to itself
@@ -178,7 +184,11 @@ class GlooEngine:
         self._sending.clear()
 
     def _finish(self, work: Any) -> None:
-        finish(work.is_completed, self._check)
+        """Sleeps until it is done, in turns: Python hears signals then, and the hub's word."""
+        while not work.is_completed():
+            with suppress(RuntimeError):  # it is not done yet; what else there is, the last wait raises
+                work.wait(_TURN)
+            self._check()
         work.wait()
 
 
@@ -200,7 +210,8 @@ class _Waited:
     def is_completed(self) -> bool:
         return not self._thread.is_alive()
 
-    def wait(self) -> None:
+    def wait(self, turn: timedelta | None = None) -> None:
+        self._thread.join(None if turn is None else turn.total_seconds())
         if self._error is not None:
             raise self._error
 

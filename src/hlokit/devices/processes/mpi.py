@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from mpi4py import MPI
 
-from hlokit.devices.processes.engine import Group, cut, finish, starts
+from hlokit.devices.processes.engine import Group, finish, starts
 from hlokit.devices.processes.packing import buffer
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.values import Array
@@ -28,6 +28,7 @@ class MpiEngine:
 
     name: ClassVar[str] = "MPI"
     failures: ClassVar[tuple[type[BaseException], ...]] = (MPI.Exception,)
+    reduces: ClassVar[bool] = True
 
     def __init__(self, comm: MPI.Intracomm | None = None) -> None:
         _ignore_notice()
@@ -90,29 +91,29 @@ class MpiEngine:
         chosen.Free()
         everyone.Free()
 
-    def gather(self, group: Group, data: Array, sizes: Sequence[int]) -> list[Array]:
+    def gather(self, group: Group, data: Array, whole: Array, sizes: Sequence[int]) -> None:
         if len(group.ranks) == 1:
-            return [data]
-        whole = buffer(sum(sizes))
+            whole[...] = data
+            return
         request = self._groups[group].Iallgatherv([data, MPI.BYTE], [whole, sizes, starts(sizes), MPI.BYTE])
         self._finish(request, data, whole)
-        return cut(whole, sizes)
 
     def broadcast(self, group: Group, root: int, data: Array) -> None:
         if len(group.ranks) > 1:
             self._finish(self._groups[group].Ibcast([data, MPI.BYTE], root), data)
 
-    def exchange(self, group: Group, data: Array, given: Sequence[int], taken: Sequence[int]) -> list[Array]:
+    def exchange(
+        self, group: Group, data: Array, given: Sequence[int], whole: Array, taken: Sequence[int]
+    ) -> None:
         if len(group.ranks) == 1:
-            return [data]
-        whole = buffer(sum(taken))
+            whole[...] = data
+            return
         request = self._groups[group].Ialltoallv(
             [data, given, starts(given), MPI.BYTE], [whole, taken, starts(taken), MPI.BYTE]
         )
         self._finish(request, data, whole)
-        return cut(whole, taken)
 
-    def reduce(self, group: Group, data: Array, name: str) -> Array | None:
+    def reduce(self, group: Group, data: Array, name: str) -> Array:
         if len(group.ranks) == 1:
             return data
         result = np.empty_like(data)

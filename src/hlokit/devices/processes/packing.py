@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from hlokit.types import dtype as dtypes
 
 _ALIGNED = 64
 """Bytes; every array begins at a multiple of it."""
+_POOLED, _MOST_KEPT = 1 << 16, 1 << 23
+"""Bytes of memory that waits to be used again: malloc reuses less by itself, and more is not to be held."""
 
 
 def described(value: Any, arrays: list[Array]) -> Any:
@@ -83,6 +87,33 @@ def buffer(size: int) -> Array:
     whole = np.empty(size + _ALIGNED, np.uint8)
     skip = -whole.__array_interface__["data"][0] % _ALIGNED
     return whole[skip : skip + size]
+
+
+class Staging:
+    """Memory that bytes pass through on their way to other processes and from them, used again and again."""
+
+    def __init__(self) -> None:
+        self._free: list[Array] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def taken(self, size: int) -> Generator[Array]:
+        """So many bytes, with anything in them. After an exception they are not used again: an operation that was left
+        may still write there."""
+        if size < _POOLED:
+            yield buffer(size)
+            return
+        with self._lock:
+            fits = [number for number, data in enumerate(self._free) if data.size >= size]
+            smallest = min(fits, key=lambda number: self._free[number].size, default=None)
+            found = self._free.pop(smallest) if smallest is not None else None
+            if found is None and self._free:
+                self._free.pop()  # one that is too small, for the new one
+        data = buffer(size) if found is None else found
+        yield data[:size]
+        if data.size <= _MOST_KEPT:
+            with self._lock:
+                self._free.append(data)
 
 
 def _padded(size: int) -> int:

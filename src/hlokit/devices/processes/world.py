@@ -15,16 +15,26 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from hlokit.devices.flight_recorder import Entry, FlightRecorder
 from hlokit.devices.grid import Halt, begun, placed
-from hlokit.devices.processes.collective import Collective, group_of, leaves, shapes_of
-from hlokit.devices.processes.engine import Engine, Group
+from hlokit.devices.processes.collective import Collective, group_of, leaves, shapes_of, tree
+from hlokit.devices.processes.engine import Engine, Group, cut
 from hlokit.devices.processes.hub import Hub
 from hlokit.devices.processes.line import Line, Message, error_from, error_message, version
-from hlokit.devices.processes.packing import arrays_of, buffer, described, pack, packed_size, rebuilt, unpacked
+from hlokit.devices.processes.packing import (
+    Staging,
+    arrays_of,
+    buffer,
+    described,
+    pack,
+    packed_size,
+    rebuilt,
+    unpacked,
+)
 from hlokit.errors import EvaluationError, HlokitError
 from hlokit.hlo.sources import source_lines
 from hlokit.interpreter.routes import Route
@@ -73,7 +83,7 @@ class World:
         self._is_blocked = False
         self._own: dict[int, _Own] = {}
         """The devices of this rank in the run, or in the last one."""
-        self._homes: Sequence[int] = ()
+        self._homes: tuple[int, ...] = ()
         self._waits_for = ""
         """The program that this rank has begun, and others have not yet."""
         self._is_ending = False
@@ -81,7 +91,8 @@ class World:
         self._unplaced: Message | None = None
         """The loss of a process that came between runs."""
         self._numbers: dict[Instruction, int] = {}
-        self._collectives: dict[Hashable, Collective | None] = {}
+        self._collectives: WeakKeyDictionary[Instruction, dict[Hashable, Collective | None]] = WeakKeyDictionary()
+        self._staging = Staging()
         self._parties: dict[tuple[int, ...], _Party] = {}
         engine.watch(self._check, self._blocked)
         self._hub: Hub | None = None
@@ -133,7 +144,7 @@ class World:
         """
         with self._using:
             self._numbers = {instruction: k for k, instruction in enumerate(instructions)}
-            self._collectives, self._parties, self._homes = {}, {}, homes
+            self._parties, self._homes = {}, tuple(homes)
             self._own = {device: _Own(device, names[device], halt) for device in bodies}
             if self._hub is not None:
                 self._hub.prepared = names, homes, instructions
@@ -304,9 +315,12 @@ class World:
 
     def _texts(self, group: Group, text: str) -> list[str]:
         data, count = np.frombuffer(text.encode(), np.uint8), len(group.ranks)
-        sizes = self._engine.gather(group, np.array([data.nbytes]).view(np.uint8), [8] * count)
-        parts = self._engine.gather(group, data, [int(size.view(np.int64)[0]) for size in sizes])
-        return [part.tobytes().decode() for part in parts]
+        lengths = np.empty(count, np.int64)
+        self._engine.gather(group, np.array([data.nbytes]).view(np.uint8), lengths.view(np.uint8), [8] * count)
+        sizes = [int(length) for length in lengths]
+        whole = buffer(sum(sizes))
+        self._engine.gather(group, data, whole, sizes)
+        return [part.tobytes().decode() for part in cut(whole, sizes)]
 
     # -- the transport
 
@@ -328,8 +342,9 @@ class World:
             data = buffer(sizes[group.ranks.index(self.rank)])
             pack([array for _, arrays in own for array in arrays], data)
             found: list[Any] = [None] * len(members)
-            parts = self._engine.gather(group, data, sizes)
-            for row, row_headers, kind, part in zip(positions, headers, kinds, parts, strict=True):
+            whole = buffer(sum(sizes))
+            self._engine.gather(group, data, whole, sizes)
+            for row, row_headers, kind, part in zip(positions, headers, kinds, cut(whole, sizes), strict=True):
                 leaves = unpacked(part, kind)
                 for i, header in zip(row, row_headers, strict=True):
                     found[i] = rebuilt(header, leaves)
@@ -367,30 +382,41 @@ class World:
         own.go_on()
         return rebuilt(found["header"], unpacked(data, kinds))
 
-    def collective(self, process: Process, instruction: Instruction, operands: Sequence[Any]) -> Any:
+    def collective(
+        self, process: Process, instruction: Instruction, operands: Sequence[Any], into: Sequence[Any] | None = None
+    ) -> Any:
         """The instruction's value, where its op says who needs what of whom; else NotImplemented."""
         device = process.device
         plan = self._planned(process, instruction)
         if plan is None:
             return NotImplemented
-        arrays = list(leaves(operands))
+        arrays = [np.asarray(array, order="C") for array in leaves(operands)]
+        results = [np.empty(s.dimensions, s.dtype.numpy) for s in plan.results] if into is None else into
         function = process.callee(instruction.called[0]) if instruction.called else None
-        position = plan.members.index(device)
+
+        def moved(given: Mapping[int, tuple[list[Any], Sequence[Any]]]) -> None:
+            places = {other: plan.members.index(other) for other in given}
+            operands_of = {places[other]: operands for other, (operands, _) in given.items()}
+            results_of = {places[other]: results for other, (_, results) in given.items()}
+            plan.run(self._engine, self._staging, operands_of, results_of, function)
+
         if len(plan.members) == 1:
-            return plan.run(self._engine, {position: arrays}, function)[position]
-
-        def moved(given: Mapping[int, Any]) -> dict[int, Any]:
-            by_position = {plan.members.index(other): value for other, value in given.items()}
-            return plan.run(self._engine, by_position, function)
-
-        nbytes = sum(array.nbytes for array in arrays)
-        return self._met(device, instruction, plan.members, plan.group, nbytes, arrays, moved)[position]
+            moved({device: (arrays, results)})
+        else:
+            nbytes = sum(array.nbytes for array in arrays)
+            self._met(device, instruction, plan.members, plan.group, nbytes, (arrays, results), moved)
+        made = (arrays[number] if result is None else result for number, result in enumerate(results))
+        return tree(instruction.shape, made)
 
     def _planned(self, process: Process, instruction: Instruction) -> Collective | None:
-        key = instruction, process.device
-        if key not in self._collectives:
-            self._collectives[key] = self._plan(process, instruction)
-        return self._collectives[key]
+        """Made once for each place in a program, which may be changed between runs."""
+        known = self._collectives.setdefault(instruction, {})
+        shapes = tuple(operand.shape for operand in instruction.operands)
+        counts = process.replica_count, process.partition_count
+        key = process.device, counts, self._homes, instruction.op, instruction.shape, shapes
+        if key not in known:
+            known[key] = self._plan(process, instruction)
+        return known[key]
 
     def _plan(self, process: Process, instruction: Instruction) -> Collective | None:
         operands = shapes_of(instruction)
@@ -402,7 +428,7 @@ class World:
             return None
         devices = [replica * process.partition_count + partition for replica, partition in transfer.members]
         homes = [self._homes[device] for device in devices]
-        return Collective(transfer, devices, homes, self.rank, operands, instruction.shape, self._is_all(devices))
+        return Collective(transfer, devices, homes, self.rank, operands, results, self._is_all(devices))
 
     def _is_all(self, members: Sequence[int]) -> bool:
         return len(members) == len(self._homes)

@@ -55,10 +55,16 @@ def storage_view(storage: int, dimensions: tuple[int, ...], dtype: np.dtype[Any]
 
 def new_storage(array: _Array) -> int:
     """A storage with the array's elements, in row-major order."""
-    storage = native().allocate(array.size * array.itemsize)
-    if not storage:
-        raise MemoryError(f"{array.nbytes:,} bytes")
+    storage = empty_storage(array.size * array.itemsize)
     storage_view(storage, array.shape, array.dtype)[...] = array
+    return storage
+
+
+def empty_storage(size: int) -> int:
+    """A storage of so many bytes, with anything in them."""
+    storage = native().allocate(size)
+    if not storage:
+        raise MemoryError(f"{size:,} bytes")
     return storage
 
 

@@ -1,7 +1,8 @@
 """Buffers and the memory behind them, as machine code.
 
 A buffer holds one reference to its storage until it is deleted; copies on other devices and in other memories share
-it, since a storage that several hold is never written to. Memory from LARGE on lies on huge pages and is used again.
+it, since a storage that several hold is never written to. Memory from LARGE on is used again, and lies on huge pages
+as far as it fills them.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ USER = Record("User", {"next": POINTER, "key": POINTER, "data": POINTER, "destro
 """The caller's own data, kept with a memory."""
 HEAD = 64
 """Bytes of a storage before data that lies with it."""
-LARGE, HUGE = 2**20, 2**21
+LARGE, HUGE, PAGE = 2**20, 2**21, 2**12
 SLOTS, KEPT = 64, 2**30
 ALIASED = 2**14
 """Bytes from which memory of the caller's is used in place where the caller lets us; less is sooner copied."""
@@ -141,7 +142,7 @@ def write(module: Module, platform: str = "linux") -> None:
 
 
 def _take_large(platform: str) -> Function:
-    """`size` bytes, whole huge pages: what came back, or fresh memory. Null if there is none."""
+    """`size` bytes, whole pages: what came back, or fresh memory. Null if there is none."""
     f = Function.of(TAKE_LARGE)
     size, lock, kept_bytes = f.argument("size"), f.address(_KEPT_LOCK), f.address(_KEPT_BYTES)
     spin_lock(lock)
@@ -154,10 +155,10 @@ def _take_large(platform: str) -> Function:
             spin_unlock(lock)
             f.returns(found)
     spin_unlock(lock)
-    fresh = f.call(ALIGNED_ALLOC, HUGE, size)
+    fresh = f.call(ALIGNED_ALLOC, HUGE if platform == "linux" else PAGE, size)
     if platform == "linux":
-        with f.when(~fresh.is_null()):
-            f.call(MADVISE, fresh, size, _MADV_HUGEPAGE)
+        with f.when(~fresh.is_null()):  # what does not fill a huge page would take all of it
+            f.call(MADVISE, fresh, size & -HUGE, _MADV_HUGEPAGE)
     f.returns(fresh)
     return f
 
@@ -199,7 +200,7 @@ def _allocate() -> Function:
     size = f.argument("size")
     with f.when(size.compare("ult", LARGE)):
         f.returns(_storage(f, (size + (HEAD + ALIGNMENT - 1)) & -ALIGNMENT))
-    whole = (size + (HUGE - 1)) & -HUGE
+    whole = (size + (PAGE - 1)) & -PAGE
     data = f.call(TAKE_LARGE, whole)
     with f.when(data.is_null()):
         f.returns(None)

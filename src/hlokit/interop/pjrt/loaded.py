@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,15 @@ import numpy as np
 
 from hlokit.cpu.target import ALIGNMENT
 from hlokit.errors import ArgumentError, EvaluationError, HlokitError
-from hlokit.interop.pjrt.arrays import buffer_shape, buffer_type, nbytes, new_buffer, new_storage, storage_view
+from hlokit.interop.pjrt.arrays import (
+    buffer_shape,
+    buffer_type,
+    empty_storage,
+    nbytes,
+    new_buffer,
+    new_storage,
+    storage_view,
+)
 from hlokit.interop.pjrt.buffers import STORAGE
 from hlokit.interop.pjrt.client import Device
 from hlokit.interop.pjrt.execute import ARGUMENT, DONATED, LEVELS, OVERWRITTEN, PROGRAM, RESULT
@@ -29,7 +38,7 @@ from hlokit.interop.pjrt.running import (
     watched_kind,
 )
 from hlokit.interpreter.arguments import wrong_count
-from hlokit.runtime.arena import Buffer
+from hlokit.runtime.arena import Buffer, results_by
 from hlokit.runtime.dump import flags
 from hlokit.types.shape import Shape
 
@@ -202,25 +211,19 @@ def execute(
     if loaded.is_deleted:
         raise EvaluationError(f"{program.name}: the executable was deleted")
     given = [n for n in program.donated if n not in kept]
-    storages: list[int] = []
-    own: dict[int, int] = {}
+    memory = _Memory()
     try:
-        arguments = [_arguments(program, buffers, given, storages) for buffers in lists]
+        arguments = [_arguments(program, buffers, given, memory) for buffers in lists]
         for values in arguments if overwritten else ():
             loaded.run.check(values)  # while no buffer has been taken
         for values, buffers in zip(arguments, lists, strict=True):
             for number in overwritten:
-                storage = native().take(buffers[number]) if number in given else 0
-                storages += [storage] * bool(storage)
-                if storage and _is_own(storage):
-                    own[read_word(storage + STORAGE.offset("data"))] = storage
-                else:
-                    values[number] = values[number].copy()
-        results = loaded.run(arguments)
-        made = [_buffers(loaded, values, place, own) for values, place in zip(results, places, strict=True)]
+                values[number] = memory.owned(values[number], native().take(buffers[number]) if number in given else 0)
+        with results_by(memory.made):
+            results = loaded.run(arguments)
+        made = [_buffers(loaded, values, place, memory.own) for values, place in zip(results, places, strict=True)]
     finally:
-        for storage in storages:
-            native().release(storage)
+        memory.release()
     for buffers in lists:
         for number in given:
             storage = native().take(buffers[number])
@@ -229,7 +232,51 @@ def execute(
     return made
 
 
-def _arguments(program: Program, buffers: Sequence[int], given: Sequence[int], storages: list[int]) -> list[_Array]:
+class _Memory:
+    """The storages that a call holds, each as often as it is in `_held`.
+
+    own   those that it may write to, by their data's addresses: a result that lies there needs no copy
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, list[int]] = {}
+        self.own: dict[int, int] = {}
+
+    def hold(self, storage: int) -> int:
+        """Takes over a reference to a storage; gives the address of its data."""
+        address = read_word(storage + STORAGE.offset("data"))
+        self._held.setdefault(address, []).append(storage)
+        return address
+
+    def made(self, dimensions: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
+        """An array for a result, with anything in it."""
+        storage = empty_storage(math.prod(dimensions) * dtype.itemsize)
+        self.own[self.hold(storage)] = storage
+        return storage_view(storage, dimensions, dtype)
+
+    def owned(self, value: _Array, taken: int) -> _Array:
+        """The array of an argument that the program overwrites, or a copy. `taken`: the buffer's reference to its
+        storage if it is donated, else 0; what is copied is not held any longer."""
+        address = self.hold(taken) if taken else 0
+        if taken and _is_own(taken):
+            self.own[address] = taken
+            return value
+        copy = self.made(value.shape, value.dtype)
+        copy[...] = value
+        if taken:
+            for _ in range(2):  # its buffer's reference and this call's; other arguments may have more
+                native().release(self._held[address].pop())
+        return copy
+
+    def release(self) -> None:
+        """Holds nothing any more."""
+        for storages in self._held.values():
+            for storage in storages:
+                native().release(storage)
+        self._held.clear()
+
+
+def _arguments(program: Program, buffers: Sequence[int], given: Sequence[int], memory: _Memory) -> list[_Array]:
     if len(buffers) != len(program.parameters):
         raise wrong_count(program.name, len(program.parameters), len(buffers))
     for number in given:
@@ -240,7 +287,7 @@ def _arguments(program: Program, buffers: Sequence[int], given: Sequence[int], s
         storage = native().acquire(buffer)
         if not storage:
             raise ArgumentError(f"{program.name}: argument {number} was deleted or donated")
-        storages.append(storage)
+        memory.hold(storage)
         values.append(storage_view(storage, *buffer_shape(buffer)))
     return values
 
@@ -252,7 +299,7 @@ def _is_own(storage: int) -> bool:
 
 
 def _buffers(loaded: Loaded, values: Sequence[Any], device: Device, own: dict[int, int]) -> list[int]:
-    """Buffers of a device's results. `own`: storages of arguments that were overwritten, by their data's addresses."""
+    """Buffers of a device's results. `own`: storages in which results may lie, by their data's addresses."""
     program = loaded.program
     made: list[int] = []
     for number, (shape, value, kind) in enumerate(zip(program.results, values, program.memory_kinds, strict=True)):

@@ -98,7 +98,7 @@ def divided(program: Program, made: Sequence[Sharding | None], regions: bool) ->
         return Divided(None, f"{program.options.replicas} replicas")
     if mode() == "whole":
         return Divided(None, "HLOKIT_PARTITION=whole")
-    if program.callbacks:
+    if program.callbacks and not program.is_spread:  # on whole values there are fewer calls
         return Divided(None, "it calls Python functions")
     try:
         module = program.read(keeps_regions=True) if regions else program.module

@@ -254,6 +254,7 @@ def partitioned(module: HloModule, propagation: Propagation, network: Network | 
     channels = (getattr(i.op, "channel_id", None) or 0 for i in instructions)
     partitioner = Partitioner(grid, Planner(grid, network), propagation, channels=max(channels, default=0))
     partitioner.has_regions = has_regions(instructions)
+    partitioner.inside = within_regions(module) if partitioner.has_regions else set()
     lowering = Lowering(partitioner, module.entry.name)
     inputs: list[tuple[Shape, tuple[Placement, ...]]] = []
     parameters: list[Value] = []

@@ -12,7 +12,7 @@ import numpy as np
 
 from hlokit.analysis.factors import BATCH_DIMS, Relation, Start, batch_dims_of, relation, relation_of
 from hlokit.analysis.reducers import is_choice, neutral_value
-from hlokit.builder import constants, control, elementwise, indexing, movement
+from hlokit.builder import collectives, constants, control, elementwise, indexing, movement
 from hlokit.builder.core import Builder, XlaOp
 from hlokit.errors import ShapeError, UnsupportedError
 from hlokit.hlo.computation import Computation
@@ -20,6 +20,7 @@ from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.op import OPS, Op, infer_shape
 from hlokit.ops.control_flow import Call, Conditional, While
 from hlokit.ops.convolution import Convolution
+from hlokit.ops.custom import CustomCall
 from hlokit.ops.movement import Concatenate
 from hlokit.ops.random import RngBitGenerator
 from hlokit.ops.reduction import Reduce
@@ -40,7 +41,7 @@ from hlokit.passes.partitioner.halos import (
     reached,
 )
 from hlokit.passes.partitioner.halos import seconds as halo_seconds
-from hlokit.passes.partitioner.placement import Grid, Parts, Placement
+from hlokit.passes.partitioner.placement import Grid, Parts, Placement, leaves_of
 from hlokit.passes.partitioner.plan import Planner, Step
 from hlokit.passes.partitioner.projection import parts_of_factors, placement_of_factors
 from hlokit.passes.partitioner.propagation import Propagation, said_of, stated
@@ -70,7 +71,8 @@ Value: TypeAlias = "Leaf | list[Value]"
 class Partitioner:
     """The state of one module's partitioning: channels and reasons; computations are lowered one by one.
 
-    has_regions   whether devices run parts of the program by themselves: collectives stand there
+    has_regions   whether devices run parts of the program by themselves: collectives stand there; `inside`: the
+                  instructions of these parts
     channels      the last number that is taken
     """
 
@@ -80,6 +82,7 @@ class Partitioner:
     reasons: list[tuple[Instruction | None, Reason]] = field(default_factory=list[tuple["Instruction | None", Reason]])
     channels: int = 0
     has_regions: bool = False
+    inside: set[Instruction] = field(default_factory=set["Instruction"])
 
     def channel(self) -> int:
         self.channels += 1
@@ -302,6 +305,12 @@ class Lowering:
             return left(self, instruction, self.leaf(instruction.operands[0]))
         if self.partitioner.has_regions and (op.form == "communicate" or op.asks_device):
             return collective(self, instruction)
+        if isinstance(op, CustomCall):
+            device = _only_device(instruction)
+            if device is not None:
+                return self._on_one(instruction, device)
+            if instruction in self.partitioner.inside or (self.partitioner.has_regions and not instruction.operands):
+                return self._whole(instruction, "")
         _refuse(instruction)
         if isinstance(op, RngBitGenerator) and (bits := random_bits(self, instruction, op)) is not None:
             return bits
@@ -379,6 +388,36 @@ class Lowering:
         return self.taken_apart(
             made, instruction.shape, [Placement.whole(leaf.rank) for leaf in instruction.shape.leaves()]
         )
+
+    def _on_one(self, instruction: Instruction, device: int) -> Value:
+        """A call that only this device makes, on whole values; the others get its results."""
+        because = f"only device {device} makes the call, with whole values"
+        given = [
+            self.put_together(self._gathered(instruction, self.values[operand], f"operand {number}", because))
+            for number, operand in enumerate(instruction.operands)
+        ]
+        operand = control.tuple_(self.builder, given)
+        here, elsewhere = (Builder(f"{instruction.name}{name}", source_info=False) for name in (".here", ".elsewhere"))
+        inside = here.parameter(0, operand.shape, "operand")
+        elsewhere.parameter(0, operand.shape, "operand")
+        taken = [control.get_tuple_element(inside, number) for number in range(len(given))]
+        made = here.emit(instruction.op, taken, instruction.called, shape=instruction.shape)
+        made.instruction.extra = _configuration(instruction)
+        nothing = _zeros(elsewhere, instruction.shape)
+        branches = [here.build_computation(made), elsewhere.build_computation(nothing)]
+        is_here = elementwise.eq(collectives.partition_id(self.builder), self.builder.constant(np.uint32(device)))
+        chosen = self.builder.emit(Conditional(), [is_here, operand, operand], branches)
+        others = [number for number in range(self.grid.size) if number != device]
+        placements = [Placement.whole(leaf.rank) for leaf in instruction.shape.leaves()]
+        value = self.taken_apart(chosen, instruction.shape, placements)
+        return self._sent(value, [[device, *others]])
+
+    def _sent(self, value: Value, groups: list[list[int]]) -> Value:
+        """Arrays as the first device of the group has them."""
+        if isinstance(value, list):
+            return [self._sent(element, groups) for element in value]
+        part = collectives.collective_broadcast(value.part, groups, self.partitioner.channel())
+        return Leaf(part, value.sizes, value.placement)
 
     def _gathered(self, instruction: Instruction, value: Value, what: str, because: str) -> Value:
         if isinstance(value, list):
@@ -1009,6 +1048,28 @@ def _with_leaves(shape: Shape, leaves: Sequence[Shape]) -> Shape:
         return Shape.tuple(map(build, shape.elements)) if shape.is_tuple else rest.pop(0)
 
     return build(shape)
+
+
+def _only_device(instruction: Instruction) -> int | None:
+    """The device of a maximal sharding."""
+    sharding = stated(instruction)
+    leaves = leaves_of(sharding) if sharding is not None else []
+    return leaves[0].device if leaves and leaves[0].kind == "maximal" else None
+
+
+def _zeros(builder: Builder, shape: Shape) -> XlaOp:
+    if shape.is_tuple:
+        return control.tuple_(builder, [_zeros(builder, element) for element in shape.elements])
+    return constants.zeros(builder, shape)
+
+
+def _configuration(instruction: Instruction) -> Extra:
+    found = Extra()
+    if instruction.extra is not None:
+        found.backend_config = instruction.extra.backend_config
+        found.backend_config_is_json = instruction.extra.backend_config_is_json
+        found.metadata = instruction.extra.metadata
+    return found
 
 
 def _refuse(instruction: Instruction) -> None:

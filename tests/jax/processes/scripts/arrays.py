@@ -166,15 +166,60 @@ def check_text() -> None:
     same(compiled(jax.device_put(VALUES, ROWS)), VALUES.sum(0))
 
 
-def check_what_is_not_supported() -> None:
-    """A program that calls Python functions is not divided: an error, on every process, and no wrong result."""
-    def called(x: jax.Array) -> jax.Array:
-        return jax.pure_callback(lambda x: x, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+def check_callbacks() -> None:
+    """In a region every device calls with its shard; elsewhere the first device, with the whole value, for all."""
+    seen: list[np.ndarray] = []
+
+    def noted(x: np.ndarray) -> np.ndarray:
+        seen.append(np.array(x))
+        return np.asarray(x) * 2
+
+    def twice(x: jax.Array) -> jax.Array:
+        return jax.pure_callback(noted, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
 
     x = jax.device_put(VALUES, ROWS)
+    same(jax.jit(lambda x: twice(x) + 1, out_shardings=ROWS)(x), VALUES * 2 + 1)
+    assert [a.tolist() for a in seen] == [VALUES.tolist()] * (RANK == 0), seen
+    seen.clear()
+    region = partial(jax.shard_map, mesh=MESH, in_specs=P("x"), out_specs=P("x"))
+    same(jax.jit(region(lambda x: twice(x) - jax.lax.axis_index("x")))(x), VALUES * 2 - np.float32(np.arange(len(VALUES))[:, None] // 2))
+    assert sorted(a.tolist() for a in seen) == [own(VALUES)[2 * n : 2 * n + 2].tolist() for n in range(EACH)], seen
+    seen.clear()
+
+    def told(x: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda a, i: seen.append(np.array(i)), x, jax.lax.axis_index("x"))
+        jax.debug.print("of a device")
+        return jax.lax.psum(x, "x")
+
+    same(jax.jit(region(told))(x), np.tile(VALUES.reshape(-1, 2, 12).sum(0), (COUNT * EACH, 1)))
+    jax.effects_barrier()
+    assert sorted(map(int, seen)) == list(range(RANK * EACH, (RANK + 1) * EACH)), seen
+    seen.clear()
+
+    @jax.jit
+    def looped(x: jax.Array) -> jax.Array:
+        def body(i: jax.Array, x: jax.Array) -> jax.Array:
+            jax.experimental.io_callback(lambda a, i: seen.append(np.array(i)), None, x.sum(), i)
+            return x + 1
+
+        return jax.lax.fori_loop(0, 3, body, x)
+
+    same(looped(x), VALUES + 3)
+    jax.effects_barrier()
+    assert sorted(map(int, seen)) == [0, 1, 2] * (RANK == 0), seen
+
+
+def check_an_error_in_a_callback() -> None:
+    """It is everyone's."""
+    def broken(x: np.ndarray) -> np.ndarray:
+        raise ValueError("broken")
+
+    def called(x: jax.Array) -> jax.Array:
+        return jax.pure_callback(broken, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
     try:
-        jax.jit(called)(x)
+        jax.block_until_ready(jax.jit(called)(jax.device_put(VALUES, ROWS)))
     except jax.errors.JaxRuntimeError as error:
-        assert "it calls Python functions" in str(error), error
+        assert "ValueError: broken" in str(error), error
     else:
         raise AssertionError("no error")
