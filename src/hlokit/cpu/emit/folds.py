@@ -16,7 +16,7 @@ from hlokit.types.dtype import DType
 
 
 class Folds:
-    """Writes folds. `all`: those of the kernel."""
+    """Writes folds. `all`: those of the kernel; `rows`: accumulators that are in memory (see columns)."""
 
     def __init__(self, values: Values) -> None:
         self.values, self.emission = values, values.emission
@@ -24,6 +24,7 @@ class Folds:
         roots = [r for s in self.loops.stores for r in (s.node, *s.guards, *runtime_nodes(s.place))]
         self.all = [n for n in reachable(roots) if n.op == "fold"]
         self._groups = self._fold_groups()
+        self.rows: dict[Node, list[Pointer]] = {}
         values.writers["fold"] = self._fold
 
     def _fold_groups(self) -> dict[Node, list[Node]]:
@@ -48,7 +49,14 @@ class Folds:
             found[fold] = group
         return found
 
+    def group(self, fold: Node) -> list[Node]:
+        """The folds that share the loop of this one."""
+        return self._groups[fold]
+
     def _fold(self, node: Node, scope: Scope) -> list[Value]:
+        if node in self.rows:
+            with scope.region:
+                return [row_place(row, scope).load(scope.lanes) for row in self.rows[node]]
         group = [f for f in self._groups[node] if f not in scope.memo]
         for fold in group:
             for init in fold.data.inits:
@@ -76,12 +84,12 @@ class Folds:
     def _plain_fold(self, group: list[Node], bound: list[LoopAxis], scope: Scope) -> list[Value]:
         def nest(inner: Scope, carried: Sequence[Value], level: int) -> Sequence[Value]:
             if level == len(bound):
-                return self._stepped(group, carried, inner)
+                return self.stepped(group, carried, inner)
             return axis_loop(inner, bound[level], carried, lambda s, _, c: nest(s, c, level + 1))
 
         return list(nest(scope, self.accumulators(group, scope), 0))
 
-    def _stepped(self, group: list[Node], accumulators: Sequence[Value], scope: Scope) -> list[Value]:
+    def stepped(self, group: list[Node], accumulators: Sequence[Value], scope: Scope) -> list[Value]:
         """The accumulators after one step (or one vector of steps, lane by lane)."""
         following: list[Value] = []
         for fold in group:
@@ -128,7 +136,7 @@ class Folds:
         whole = axis.extent // lanes * lanes
 
         def step(here: Scope, _: Index, values: list[Value]) -> list[Value]:
-            following = self._stepped(group, values, here)
+            following = self.stepped(group, values, here)
             _keep_rows(rows, here)
             return following
 

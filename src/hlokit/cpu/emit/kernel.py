@@ -7,6 +7,7 @@ from functools import cached_property
 from math import prod
 
 from hlokit.cpu.emit import pieces
+from hlokit.cpu.emit.columns import ColumnFolds
 from hlokit.cpu.emit.elements import Elements
 from hlokit.cpu.emit.loops import axis_loop
 from hlokit.cpu.emit.parted import PartedLoops
@@ -33,6 +34,7 @@ class KernelWriter:
         self.buffers = table.buffers
         self.elements = Elements(self.emission, table)
         self.scans = Scans(self.elements.folds)
+        self.columns = ColumnFolds(self.elements.folds)
 
     def write(self) -> Function:
         loops, root, fn = self.loops, self.emission.root, self.fn
@@ -113,6 +115,7 @@ class KernelWriter:
             return following
 
         if axis is loops.vector:
+            self.columns.write(axis, scope)
             pieces.whole(self.emission, scope, axis, carries, body)
         elif axis is loops.tile:
 
