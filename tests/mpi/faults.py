@@ -86,7 +86,8 @@ def work(fault: dict[str, Any], folder: Path) -> None:
         _die(folder)
     if kind == "other version":
         hk.__version__ = "0.0.1"
-        _now(folder)
+        if fault["script"] == "hlo":
+            _now(folder)
     (_in_jax if fault["script"] == "jax" else _in_hlo)(kind, fault, folder, rank)
 
 
@@ -118,6 +119,8 @@ def _in_jax(kind: str, fault: dict[str, Any], folder: Path, rank: int) -> None:
 
     use(as_cpu=True)
     jax.distributed.initialize()
+    if kind == "other version":
+        _now(folder)
     size = jax.device_count()
     rows = jax.NamedSharding(jax.make_mesh((size,), ("x",), (jax.sharding.AxisType.Auto,)), jax.P("x"))
 

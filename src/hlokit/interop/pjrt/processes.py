@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _START_SECONDS = 300.0
 """For all processes to come together."""
+_LAST_SECONDS = 3.0
+"""For other processes to see what is wrong."""
 _WAIT_SECONDS = 1.0
 """The longest wait for the store in one call; in between Python hears signals."""
 
@@ -111,6 +113,7 @@ def joined(process: int, count: int, devices: int, store: Store, generation: int
     for other, facts in enumerate(found):
         for key in ("hlokit", "engine", "processes"):
             if facts[key] != own[key]:
+                _see_to_others(store, name, process, count)
                 raise ArgumentError(f"process {other} has {key}={facts[key]!r}, process {process} {own[key]!r}")
     among = _among_mpi(found) if carrier.engine == "mpi" else _among_gloo(store, name, process, carrier.coordinator)
     topology = Topology(process, tuple(int(facts["devices"]) for facts in found))
@@ -150,6 +153,14 @@ def _among_gloo(store: Store, name: str, process: int, coordinator: str) -> Call
         return from_store(store, place, processes.index(process), len(processes), coordinator)
 
     return among
+
+
+def _see_to_others(store: Store, name: str, process: int, count: int) -> None:
+    """Before processes that disagree end: the store ends with process 0, which waits until the others have seen it."""
+    store.put(f"{name}/seen/{process}", b"seen")
+    end = time.monotonic() + _LAST_SECONDS
+    for other in range(1, count) if process == 0 else ():
+        store.get(f"{name}/seen/{other}", max(0.0, end - time.monotonic()))
 
 
 def _all(store: Store, name: str, count: int) -> list[dict[str, Any]]:
