@@ -169,8 +169,8 @@ def chosen(names: Iterable[str]) -> list[tuple[str, str]]:
     return found
 
 
-def table(out: Path) -> str:
-    """The outcomes in all logs, by library and mode, and what fails on hlokit alone."""
+def table(out: Path, before: str = "") -> str:
+    """The outcomes by library and mode, and what fails on hlokit alone: of the logs, else of the page `before`."""
     rows = ["| library | as | files | tests | passed | skipped | cut off | fail on both | fail on hlokit alone |"]
     rows += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     wrong: list[str] = []
@@ -180,6 +180,9 @@ def table(out: Path) -> str:
             pairs = [(logs.read(path), logs.read(path.with_suffix(".there.jsonl"))) for path in paths]
             tests = [test for here, _ in pairs for test in here.tests.values() if test.outcome]
             if not tests:
+                lines = before.splitlines()
+                rows += [line for line in lines if re.match(rf"\| {name} \S+ \| {mode} \|", line)]
+                wrong += [line for line in lines if line.startswith(f"- {name}, {mode}: ")]
                 continue
             only = [test for here, there in pairs for test in alone(here, there) + skipped_there(here, there)]
             count = {o: sum(test.outcome == o for test in tests) for o in ("passed", "skipped", logs.CUT_OFF)}
@@ -208,7 +211,7 @@ mujoco-mjx, whose results are compared with those of JAX's CPU client): samples 
 hlokit as the platform and in place of JAX's CPU client. What fails on hlokit was run on JAX's CPU client too.
 
 This page is made by `make library-suites`, which needs git snapshots of the libraries and takes hours: the table has the
-files that were run (`tests/jax/libraries/own.py` lists the sample).
+files that were run (`tests/jax/libraries/own.py` lists the sample). The rows of what is run again are replaced.
 
 """
 
@@ -225,7 +228,8 @@ def main() -> int:
     out: Path = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     if options.table is not None:
-        options.table.write_text(HEAD + table(out) + "\n", encoding="utf-8")
+        before = options.table.read_text(encoding="utf-8") if options.table.exists() else ""
+        options.table.write_text(HEAD + table(out, before) + "\n", encoding="utf-8")
         return 0
     if options.mirror is None:
         parser.error("--mirror, or the environment variable MIRROR, names the folder of snapshots")

@@ -61,6 +61,18 @@ def test_the_table_names_what_fails_on_hlokit_alone(tmp_path: Path) -> None:
     assert rows[4:] == ["- lineax, hlokit: `t.py::alone`: AssertionError: 1 != 2"]
 
 
+def test_rows_without_logs_stay_as_the_page_had_them(tmp_path: Path) -> None:
+    failure = "- optax, cpu: `t.py::b`: AssertionError: 2 != 3"
+    row = "| optax 0.2.8 | cpu | 1 | 2 | 1 | 0 | 0 | 0 | 1 |"
+    before = "\n".join(["# Libraries", "", "| lineax 0.0.1 | hlokit | 9 | 9 | 9 | 0 | 0 | 0 | 0 |", row, "", failure])
+    log = tmp_path / "lineax.t.hlokit.jsonl"
+    logs.append(log, process={"limit": 1, "hlokit": "x"})
+    logs.append(log, id="t.py::a", outcome="passed", text="", seconds=1)
+    rows = own.table(tmp_path, before).splitlines()
+    assert rows[2].endswith("| hlokit | 1, 1 not to the end | 1 | 1 | 0 | 0 | 0 | 0 |")
+    assert rows[3:] == [row, "", failure]
+
+
 def test_each_mode_chooses_hlokit_and_the_other_side_does_not(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text("")
     platform, cpu = (own.OwnJob(tmp_path, tmp_path, "t.py", mode, "jax-md") for mode in ("hlokit", "cpu"))
