@@ -22,7 +22,9 @@ from hlokit.ops.custom_targets.ffi_attributes import ffi_attributes
 
 Callback = Callable[..., Any]
 
-_TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback")
+OF_PARTS = "xla_ffi_partitioned_python_cpu_callback"
+"""The target of a callback that each device calls with its part of a value."""
+_TARGETS = ("xla_ffi_python_cpu_callback", OF_PARTS)
 _BUFFER_TARGET = "xla_buffer_python_cpu_callback"
 INSPECTION = "InspectSharding"
 """The target of the custom call that jax.debug.inspect_array_sharding becomes; its configuration is a number."""

@@ -154,8 +154,11 @@ def load(program: Program) -> Loaded:
 
 def _runner(program: Program) -> Runner:
     if program.options.count > 1 or not program.own:
+        from hlokit.interop.pjrt.callbacks_of_parts import call_with_parts
         from hlokit.interop.pjrt.shards import on_devices
 
+        if program.callbacks:
+            call_with_parts(program.module, program.options.partitions)
         return on_devices(program)
     if watched_kind():
         return watched(program)

@@ -11,11 +11,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from hlokit.analysis.factors import batch_dims_of
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.ops.contraction import Dot
 from hlokit.ops.control_flow import Conditional, While
+from hlokit.ops.custom import CustomCall
 from hlokit.ops.gather import Gather
+from hlokit.ops.linalg import Cholesky, TriangularSolve
 from hlokit.ops.movement import Broadcast, Concatenate, Pad, Reverse, Transpose
 from hlokit.ops.reduction import Reduce
 from hlokit.ops.reshaping import Reshape
@@ -116,7 +119,7 @@ def _passed(instruction: Instruction, known: Mapping[Instruction, Sharding | Non
     if not instruction.shape.is_array or not instruction.shape.rank:
         return None
     if not instruction.op.elementwise:
-        return _merged(instruction, known)
+        return _merged(instruction, instruction.shape, known)
     dimensions = instruction.shape.dimensions
     alike = (known[operand] for operand in instruction.operands if operand.shape.dimensions == dimensions)
     return next((sharding for sharding in alike if sharding is not None and sharding.kind == "tiled"), None)
@@ -124,6 +127,9 @@ def _passed(instruction: Instruction, known: Mapping[Instruction, Sharding | Non
 
 def _of_element(value: Instruction, index: int, known: Mapping[Instruction, Sharding | None]) -> Sharding | None:
     """The sharding of a tuple's element; of what a loop carries the first one's, else what the body makes of it."""
+    if isinstance(value.op, CustomCall):
+        element = value.shape.elements[index]
+        return _merged(value, element, known) if element.is_array else None
     bodies: list[Instruction] = []
     while isinstance(value.op, While):
         _, body = value.called
@@ -136,12 +142,14 @@ def _of_element(value: Instruction, index: int, known: Mapping[Instruction, Shar
     return next((sharding for sharding in found if sharding is not None), None)
 
 
-def _merged(instruction: Instruction, known: Mapping[Instruction, Sharding | None]) -> Sharding | None:
-    """The operands' cuts of the dimensions that the result has of them, as far as they go together."""
+def _merged(
+    instruction: Instruction, result: Shape, known: Mapping[Instruction, Sharding | None]
+) -> Sharding | None:
+    """The operands' cuts of the dimensions that a result has of them, as far as they go together."""
     rule = next((rule for kind, rule in _RULES.items() if isinstance(instruction.op, kind)), None)
     if rule is None:
         return None
-    sizes = instruction.shape.dimensions
+    sizes = result.dimensions
     cuts: list[Cut | None] = [None] * len(sizes)
     for number, dimensions in rule(instruction):
         operand = instruction.operands[number]
@@ -241,6 +249,15 @@ def _dot(instruction: Instruction) -> Passed:
     yield 1, {**dict(enumerate(batch)), **{len(batch) + len(free_left) + i: d for i, d in enumerate(free_right)}}
 
 
+def _batch(instruction: Instruction) -> Passed:
+    """The batch dimensions of linear algebra, as calls of libraries promise them."""
+    shapes = [operand.shape for operand in instruction.operands]
+    count = batch_dims_of(instruction) if isinstance(instruction.op, CustomCall) else shapes[0].rank - 2
+    for number, shape in enumerate(shapes):
+        if shape.is_array and shape.rank >= count:
+            yield number, {d: d for d in range(count)}
+
+
 _RULES: dict[Any, Callable[[Instruction], Passed]] = {
     Broadcast: _broadcast,
     Dot: _dot,
@@ -248,6 +265,7 @@ _RULES: dict[Any, Callable[[Instruction], Passed]] = {
     Reduce: _reduce,
     Reshape: _reshape,
     Transpose: _transpose,
+    **dict.fromkeys((Cholesky, CustomCall, TriangularSolve), _batch),
     **dict.fromkeys(
         (Concatenate, DynamicSlice, DynamicUpdateSlice, Pad, ReduceWindow, Reverse, Slice, Sort), _in_place
     ),

@@ -308,3 +308,40 @@ def check_values_of_a_group_lie_alike():
 
     for made in chained(x):
         assert made.sharding.spec == P("x", "y"), made.sharding
+
+
+def check_linear_algebra_keeps_the_batch_where_it_is():
+    mesh = mesh_of((8,), ("x",), AxisType.Auto)
+    made = np.random.RandomState(0).rand(8, 4, 4).astype(np.float32)
+    x = jax.device_put(made @ made.transpose(0, 2, 1) + np.eye(4, dtype=np.float32), NamedSharding(mesh, P("x")))
+    for name in ("cholesky", "qr", "svd", "eigh"):
+        compiled = jax.jit(getattr(lax.linalg, name)).lower(x).compile()
+        results = jax.tree.leaves(compiled(x))
+        assert all(y.sharding.spec == P("x") for y in results), name
+        assert "all-" not in compiled.as_text(), name
+    solved = jax.jit(lambda a: lax.linalg.triangular_solve(a, a, left_side=True, lower=True))(x)
+    assert solved.sharding.spec == P("x")
+
+
+def check_partitioned_callbacks_are_given_parts():
+    mesh = mesh_of((2,), ("x",), AxisType.Auto)
+    x = jax.device_put(np.arange(4).reshape(2, 2), NamedSharding(mesh, P("x")))
+    y = jax.device_put(np.arange(4).reshape(2, 2) + 6, NamedSharding(mesh, P("x")))
+    found = []
+
+    def note(*values):
+        found.append([np.asarray(value).tolist() for value in values])
+
+    def called(*values):
+        jax.debug.callback(note, *values, partitioned=True)
+
+    for f, expected in (
+        (called, [[[[0, 1]], [[6, 7]]], [[[2, 3]], [[8, 9]]]]),
+        (jax.vmap(called, in_axes=(0, 1)), [[[0, 1], [6]], [[0, 1], [8]], [[2, 3], [7]], [[2, 3], [9]]]),
+        (lambda x, y: called(x.sum()), [[6], [6]]),
+        (lambda x, y: jax.debug.callback(note, x), [[[[0, 1], [2, 3]]]]),
+    ):
+        found.clear()
+        jax.jit(f)(x, y)
+        jax.effects_barrier()
+        assert sorted(found) == expected, found
