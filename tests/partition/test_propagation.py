@@ -229,6 +229,36 @@ def test_topk_passes_on_the_dimensions_that_it_keeps(said: str, wanted: str) -> 
     assert found["n"] == found["m"] == wanted
 
 
+def test_no_axes_propagate_through_what_nobody_needs() -> None:
+    """The normalized batch is not a result: its scale says nothing of where the mean lies."""
+    module = hk.parse("""
+HloModule m
+ENTRY e {
+  x = f32[8,16] parameter(0)
+  scale = f32[16] parameter(1), sharding={mesh['a'=2], [{'a'}]}
+  n = (f32[8,16], f32[16], f32[16]) batch-norm-training(x, scale, scale), epsilon=0.1, feature_index=1
+  ROOT mean = f32[16] get-tuple-element(n), index=1
+}""")
+    found = hk.partition(module)
+    assert [s.dimensions[0].axes for s in found.out_shardings] == [()]
+
+
+def test_a_group_of_values_that_are_stated_to_lie_differently() -> None:
+    """Copies of them lie alike; the values stay where they are."""
+    module = hk.parse("""
+HloModule m
+ENTRY e {
+  x = f32[8] parameter(0), sharding={mesh['a'=2], [{'a'}]}, frontend_attributes={hlokit.sharding_groups="1"}
+  y = f32[8] parameter(1), sharding={mesh['a'=2], [{}]}, frontend_attributes={hlokit.sharding_groups="1"}
+  p = f32[8] tanh(x)
+  q = f32[8] tanh(y)
+  ROOT r = (f32[8], f32[8]) tuple(p, q)
+}""")
+    found = hk.partition(module)
+    assert [str(s) for s in found.in_shardings] == ["mesh['a'=2], [{'a'}]", "mesh['a'=2], [{}]"]
+    assert [str(s) for s in found.out_shardings] == ["mesh['a'=2], [{'a'}]"] * 2
+
+
 def test_groups() -> None:
     """What lies alike lies alike, though nothing flows between."""
     module = hk.parse("""HloModule m

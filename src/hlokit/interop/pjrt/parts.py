@@ -20,7 +20,8 @@ from hlokit.hlo.module import HloModule
 from hlokit.interop.pjrt.client import job
 from hlokit.interop.pjrt.programs import Program
 from hlokit.interop.pjrt.running import Part, Runner, callable_of
-from hlokit.passes.partitioner import Partitioned, partition
+from hlokit.passes.partitioner import Partitioned, partition, propagated, take_out_of_groups
+from hlokit.passes.partitioner.placement import Placement
 from hlokit.passes.partitioner.propagation import stated
 from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.log import logger
@@ -92,6 +93,35 @@ def mode() -> str:
     return found
 
 
+def _module(program: Program, regions: bool) -> HloModule:
+    """The module as the partitioner takes it. An argument that is not said to lie anywhere JAX gives whole."""
+    module = program.read(keeps_regions=True) if regions else program.module.clone()
+    for parameter in module.entry.parameters:
+        if not stated(parameter):
+            parameter.ensure_extra().sharding = Sharding("replicated")
+            take_out_of_groups(parameter)
+    return module
+
+
+def result_shardings(program: Program, regions: bool) -> list[Sharding | None]:
+    """The shardings of the results as propagation has them, in parts of one size. `regions`: devices run
+    parts of the program by themselves.
+
+    HlokitError: propagation does not take the program.
+    """
+    module = _module(program, regions)
+    found = propagated(module)
+    made: list[Sharding | None] = []
+    for placement, shape in zip(found.results, module.entry.root.shape.leaves(), strict=True):
+        sizes = shape.dimensions if shape.is_array else ()
+        dimensions = [
+            next((p for p in (parts[:count] for count in range(len(parts), 0, -1)) if n % found.grid.count(p) == 0), ())
+            for parts, n in zip(placement.dimensions, sizes)
+        ]
+        made.append(found.grid.sharding(Placement(tuple(dimensions))).tiled() if any(dimensions) else None)
+    return made
+
+
 def divided(program: Program, made: Sequence[Sharding | None], regions: bool) -> Divided:
     """The program in parts, whose results lie as `made` says; `regions`: devices run parts of it by themselves."""
     if program.options.replicas != 1:
@@ -101,10 +131,8 @@ def divided(program: Program, made: Sequence[Sharding | None], regions: bool) ->
     if program.callbacks and not program.is_spread:  # on whole values there are fewer calls
         return Divided(None, "it calls Python functions")
     try:
-        module = program.read(keeps_regions=True) if regions else program.module
-        whole = Sharding("replicated")
-        given = [None if stated(parameter) else whole for parameter in module.entry.parameters]
-        found = partition(module, in_shardings=given, out_shardings=[sharding or whole for sharding in made])
+        module = _module(program, regions)
+        found = partition(module, out_shardings=[sharding or Sharding("replicated") for sharding in made])
     except HlokitError as error:
         return Divided(None, str(error))
     except Exception as error:  # a fault of the partitioner's is to be known, and is no reason not to run the program

@@ -13,10 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.errors import ArgumentError, UnsupportedError
+from hlokit.errors import ArgumentError, HlokitError, UnsupportedError
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.interop.pjrt.parts import REASON, Divided, InParts, divided, mode, pays
+from hlokit.interop.pjrt.parts import (
+    REASON,
+    Divided,
+    InParts,
+    divided,
+    mode,
+    pays,
+    result_shardings,
+)
 from hlokit.interop.pjrt.programs import Program
 from hlokit.interop.pjrt.propagation import shardings
 from hlokit.interop.pjrt.running import Part, Runner, callable_of
@@ -73,16 +81,19 @@ class OnDevices(Runner):
     """Runs a program on its replicas and partitions.
 
     call    runs the module as hlokit.evaluate does: on all devices, or on one with `alone`
+    made    shardings of the results
     terms   for each parameter the groups of partitions whose shards are terms of its value
     alone   no device meets another: what runs once stands for all partitions
     """
 
-    def __init__(self, program: Program, call: Any, terms: Sequence[Any], alone: bool) -> None:
+    def __init__(
+        self, program: Program, call: Any, terms: Sequence[Any], alone: bool, made: Sequence[Sharding | None]
+    ) -> None:
         super().__init__(program)
         module, options = program.module, program.options
         self._replicas, self._partitions = options.replicas, options.partitions
         self._shardings = [_sharding(p) for p in module.entry.parameters]
-        self._made = [_usable(s, shape) for s, shape in zip(_results(module), program.results, strict=True)]
+        self._made = made
         self._call, self._terms, self._alone = call, terms, alone
         if alone and hasattr(call, "memory_analysis"):
             self.executable = call
@@ -175,11 +186,14 @@ def on_devices(program: Program) -> Runner:
     terms = [groups_to_sum(_sharding(p), options.partitions) for p in module.entry.parameters]
     alone = not meets(module) and not any(terms)
     given = [_sharding(p) for p in module.entry.parameters]
-    made = [_usable(s, shape) for s, shape in zip(_results(module), program.results, strict=True)]
+    stated = _stated_results(module)
+    has_terms = any(s is not None and "unreduced" in (s.kind, *s.last_tile_dims) for s in (*given, *(stated or ())))
+    has_regions = not alone or has_terms
+    found = stated or _propagated(program, has_regions) or _forward(module)
+    made = [_usable(s, shape) for s, shape in zip(found, program.results, strict=True)]
     if not program.own:
         return Elsewhere(program, given, made)
-    has_terms = any(s is not None and "unreduced" in (s.kind, *s.last_tile_dims) for s in (*given, *made))
-    split = divided(program, made, not alone or has_terms)
+    split = divided(program, made, has_regions)
     if split.found is not None and (number := _elsewhere(program, split.found, [*given, *made])) is not None:
         why = f"value {number} of parameters and results does not lie as JAX expects it"
         logger().warning("%s: %s: a fault of the partitioner's", module.name, why)
@@ -190,7 +204,8 @@ def on_devices(program: Program) -> Runner:
         return InParts(program, split.found, given, made)
     counts = (1, 1) if alone else (options.replicas, options.partitions)
     donate = None if alone else ()  # whole values are the call's own
-    runner = OnDevices(program, callable_of(module, *counts, donate=donate, threads=options.threads), terms, alone)
+    call = callable_of(module, *counts, donate=donate, threads=options.threads)
+    runner = OnDevices(program, call, terms, alone, made)
     if split.found is not None:
         runner.module = split.found.module
     else:
@@ -225,12 +240,29 @@ def _sharding(instruction: Instruction) -> Sharding | None:
     return found.placed() if found is not None else None
 
 
-def _results(module: HloModule) -> list[Sharding | None]:
-    """The shardings of the results: as the root says, else as the program would have them."""
-    root = module.entry.root
-    found = _sharding(root)
-    if found is not None:
-        return list(found.elements) if found.kind == "tuple" else [found]
+def _stated_results(module: HloModule) -> list[Sharding | None] | None:
+    """The shardings of the results as the root says."""
+    found = _sharding(module.entry.root)
+    if found is None:
+        return None
+    return list(found.elements) if found.kind == "tuple" else [found]
+
+
+def _propagated(program: Program, has_regions: bool) -> list[Sharding | None] | None:
+    """The shardings of the results by the partitioner's propagation; None for a program that it does not take."""
+    if program.options.replicas != 1 or program.callbacks:
+        return None
+    try:
+        return result_shardings(program, has_regions)
+    except HlokitError as error:
+        logger().info("%s: results lie as their operands do: %s", program.name, error)
+    except Exception as error:  # as in `divided`
+        logger().warning("%s: propagation failed: %s: %s", program.name, type(error).__name__, error)
+    return None
+
+
+def _forward(module: HloModule) -> list[Sharding | None]:
+    """The shardings of the results as the operands of what computes them have them."""
     module = _without_calls(module)
     root = module.entry.root
     known = shardings(module)

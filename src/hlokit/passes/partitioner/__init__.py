@@ -34,7 +34,7 @@ from hlokit.passes.partitioner.propagation import Propagation, propagate, stated
 from hlokit.passes.partitioner.reasons import Reason
 from hlokit.passes.partitioner.regions import has_regions, within_regions
 from hlokit.passes.partitioner.splitting import split
-from hlokit.stablehlo.manual import OPEN, WISH
+from hlokit.stablehlo.manual import GROUPS, OPEN, WISH
 from hlokit.text.groups import parse_sharding
 from hlokit.types.mesh import Mesh
 from hlokit.types.shape import Shape
@@ -200,6 +200,17 @@ def partition(
     network: Network | None = None,
 ) -> Partitioned:
     """See `hlokit.partition`."""
+    found = propagated(module, mesh, in_shardings, out_shardings)
+    return partitioned(found.module, found, network)
+
+
+def propagated(
+    module: HloModule,
+    mesh: Mesh | str | None = None,
+    in_shardings: Sequence[Sharding | str | None] | None = None,
+    out_shardings: Sequence[Sharding | str | None] | None = None,
+) -> Propagation:
+    """The placements of a module's arrays, and a copy of it that is prepared and split."""
     check_is_module(module)
     verify(module)
     if module.replica_count != 1:
@@ -224,8 +235,7 @@ def partition(
     if module.num_partitions not in (1, mesh.size):
         raise ShapeError("PART-1", "mesh", str(mesh), f"{module.num_partitions} devices, as num_partitions says")
     module, _ = split(module)
-    grid = Grid(mesh, found)
-    return partitioned(module, propagate(module, grid), network)
+    return propagate(module, Grid(mesh, found))
 
 
 def prepared(module: HloModule) -> HloModule:
@@ -239,11 +249,13 @@ def prepared(module: HloModule) -> HloModule:
     CallInliner(composites=True).run(module)
     OpExpander().run(module)
     CallInliner().run(module)
+    _take_tuples_apart(module)
     module.settle()
     _refuse_dynamic(module)
     _reshape_broadcasts(module)
     _refuse_manual(module)
     _plain_combiners(module)
+    _part_groups(module)
     return module
 
 
@@ -401,6 +413,42 @@ def _plain_combiners(module: HloModule) -> None:
             if isinstance(instruction.op, Copy):
                 computation.replace(instruction, instruction.operands[0])
         computation.remove_dead()
+
+
+def _take_tuples_apart(module: HloModule) -> None:
+    """Elements of tuples become what these are made of, and what only other elements need goes: axes would propagate
+    through it."""
+    for computation in module.all_computations:
+        for element in computation.post_order():
+            if not isinstance(element.op, GetTupleElement) or not isinstance(element.operands[0].op, Tuple):
+                continue
+            if stated(element) is None and stated(element.operands[0]) is None:
+                computation.replace(element, element.operands[0].operands[element.op.index])
+        computation.remove_dead()
+
+
+def _part_groups(module: HloModule) -> None:
+    """Copies of values that are stated to lie differently take their places in a group, as in Shardy."""
+    groups: dict[tuple[str, int], list[Instruction]] = {}
+    for instruction in module.instructions():
+        attributes = instruction.extra.frontend_attributes if instruction.extra is not None else {}
+        for group in attributes[GROUPS].split(",") if GROUPS in attributes and instruction.shape.is_array else ():
+            groups.setdefault((group, instruction.shape.rank), []).append(instruction)
+    for members in groups.values():
+        said = [member for member in members if stated(member) is not None]
+        if len({str(stated(member)) for member in said}) < 2:
+            continue
+        for member in said:
+            take_out_of_groups(member)
+
+
+def take_out_of_groups(member: Instruction) -> None:
+    """A copy of the value, which its users get, is in its groups."""
+    attributes = member.extra.frontend_attributes if member.extra is not None else {}
+    if member.parent is not None and GROUPS in attributes:
+        copy = member.parent.add(Copy(), [member])
+        copy.ensure_extra().frontend_attributes[GROUPS] = attributes.pop(GROUPS)
+        member.parent.replace(member, copy)
 
 
 def _reshape_broadcasts(module: HloModule) -> None:

@@ -187,7 +187,7 @@ def check_open_constraints_of_results():
         x = jax.device_put(floats(16, 8), P(("data", "model"), None))
         for f in (lambda v: v * 2, lambda v: (v * 2, v + 1)):
             made = jax.tree.leaves(jax.jit(f)(x))
-            assert [shard.data.shape for shard in made[0].addressable_shards] == [(8, 8)] * 8
+            assert [shard.data.shape for shard in made[0].addressable_shards] == [(2, 8)] * 8  # as on JAX's CPU client
             np.testing.assert_array_equal(np.asarray(made[0]), 2 * floats(16, 8))
 
 

@@ -289,6 +289,21 @@ def check_a_constraint_in_a_branch_says_where_its_results_lie():
     assert np.array_equal(made, floats(8, 2) * 2) and total == floats(8, 2).sum()
 
 
+def check_results_lie_as_what_uses_them():
+    """The region divides the product, whose operand alone would divide its rows."""
+    mesh = mesh_of((4, 2), ("x", "y"), AxisType.Auto)
+    x = jax.device_put(floats(8, 2), NamedSharding(mesh, P("x", "y")))
+
+    @jax.jit
+    def f(x):
+        y = x @ x.T
+        return y, jax.shard_map(lambda v: v + 1, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"))(y)
+
+    for made, more in zip(f(x), (0, 1), strict=True):
+        assert made.sharding.spec == P("x", "y"), made.sharding
+        assert np.array_equal(made, floats(8, 2) @ floats(8, 2).T + more)
+
+
 def check_values_of_a_group_lie_alike():
     try:
         from jax.experimental.shard_alike import shard_alike
