@@ -108,13 +108,13 @@ def test_print_and_convert_round_trip(capsysbinary: pytest.CaptureFixture[bytes]
 @pytest.mark.parametrize(
     ("name", "phrase"),
     [
-        ("run", "an .npz with an array per parameter"),
-        ("check", "how many replicas are to run them"),
+        ("run", "an .npz with an array for each parameter"),
+        ("check", "number of replicas that run them"),
         ("print", "XLA's text presets"),
-        ("convert", "without it the end of the output's name decides"),
+        ("convert", "by default it follows from the suffix of the output's name"),
         ("opt", "without it the default pipeline"),
-        ("compile", "by default the standard output"),
-        ("simulate", "of a link, as 1us"),
+        ("compile", "by default standard output"),
+        ("simulate", "latency of a link, as 1us"),
         ("ops", "an opcode, e.g. reduce-window"),
     ],
 )

@@ -169,7 +169,7 @@ def test_nothing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     ranks.state("over", 0, 1)
     assert not ranks.report(0, 1).findings
     status, out, error = command(capsys, "devices", tmp_path)
-    assert (status, error) == (0, "") and out.endswith("no rank waits for another that has not come\n")
+    assert (status, error) == (0, "") and out.endswith("no rank waits for another that has not arrived\n")
 
 
 def test_the_last_200_are_kept_and_order_is_seen_among_them(tmp_path: Path) -> None:

@@ -118,10 +118,10 @@ def test_the_command_writes_reports(tmp_path: Path, capsys: pytest.CaptureFixtur
     [
         (["--engine", "nothing"], "there is no engine 'nothing'"),
         (["--engine-cmd", "no-such-tool {hlo}"], "there is no command 'no-such-tool'"),
-        (["--engine", "strict", "--engine-cmd", "true"], "--engine and --engine-cmd: expected one of them"),
+        (["--engine", "strict", "--engine-cmd", "true"], "expected either --engine or --engine-cmd"),
         (["--rules", "NOPE-1"], "there is no rule 'NOPE-1'"),
         (["--rules", "HMOD-1"], "the suite has no case of HMOD-1"),
-        (["--timeout", "0"], "--timeout takes seconds above 0"),
+        (["--timeout", "0"], "--timeout must be greater than 0"),
     ],
 )
 def test_bad_input(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -157,7 +157,7 @@ def test_bad_arguments() -> None:
     module = hk.parse(BASE)
     with pytest.raises(hk.ArgumentError, match="expected an HloModule"):
         hk.diff(module, BASE)  # type: ignore[arg-type]
-    with pytest.raises(hk.ArgumentError, match="cannot ignore colours: choose of names, metadata, layouts, shardings"):
+    with pytest.raises(hk.ArgumentError, match="cannot ignore colours: choose from names, metadata, layouts, shardings"):
         hk.diff(module, module, ignore=["colours"])
 
 

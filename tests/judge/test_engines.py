@@ -96,7 +96,7 @@ def test_a_command_of_the_users(tmp_path: Path) -> None:
 
 
 def test_what_is_no_engine_is_refused() -> None:
-    with pytest.raises(hk.ArgumentError, match="there is no engine 'xla': choose of reference"):
+    with pytest.raises(hk.ArgumentError, match="there is no engine 'xla': choose from reference"):
         engine_of("xla")
     with pytest.raises(hk.ArgumentError, match="there is no Python /nowhere/python"):
         engine_of("jaxlib@/nowhere/python")

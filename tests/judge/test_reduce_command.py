@@ -66,13 +66,13 @@ def test_it_goes_on_from_its_log(program: Path, tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "give one fault"),
-        (("--check", "true", "--nan", "strict"), "give one fault"),
+        ((), "expected one of --check"),
+        (("--check", "true", "--nan", "strict"), "expected one of --check"),
         (("--check", "no-such-command"), "there is no command 'no-such-command'"),
-        (("--check", "false"), "does not show the fault, so there is nothing to keep"),
+        (("--check", "false"), "does not show the fault, so it cannot be reduced"),
         (("--crash", "gpu"), "there is no engine 'gpu'"),
         (("--check", "true", "--output", "deep.hlo"), "is not overwritten"),
-        (("--check", "true", "--timeout", "0"), "seconds above 0"),
+        (("--check", "true", "--timeout", "0"), "--timeout must be greater than 0"),
     ],
 )
 def test_bad_input(
@@ -89,7 +89,7 @@ def test_bad_input(
 
 def test_checks_that_are_true_of_nothing_or_of_everything(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(program, "--check", "false") == 2
-    assert capsys.readouterr().err == f"error: reduce --check false: {program} does not show the fault, so there is nothing to keep\n"
+    assert capsys.readouterr().err == f"error: reduce --check false: {program} does not show the fault, so it cannot be reduced\n"
     assert run(program, "--check", "true") == 2
     assert "reduce --check true: every program shows this" in capsys.readouterr().err
     assert run(program, "--mismatch", "reference", "passes") == 2

@@ -33,30 +33,30 @@ def bench(
     jaxlib: bool = False,
     json: bool = False,
 ) -> None:
-    """Times calls of a program as machine code: the median and quantiles, after calls that do not count.
+    """Times calls of a program as machine code: prints the median and quantiles, after calls that are not counted.
 
     Parameters
     ----------
     file:
-        a program in any kind of file that hlokit reads; `-` is the standard input.
+        a program in any kind of file that hlokit reads; `-` is standard input.
     input:
         an .npz with the arguments, by the names of the parameters or as arr_0, arr_1, ...
     random:
         the seed of random arguments, if there is no input.
     repeat:
-        calls that are timed.
+        number of timed calls.
     warm_up:
-        calls before them.
+        number of calls before them, which are not timed.
     threads:
-        threads that take part; by default as many as there are.
+        number of threads; by default one for each core.
     jaxlib:
-        time XLA's CPU client of this Python's jaxlib as well, in a process of its own, before and after: other work on
-        the machine then shows as a difference between the two.
+        also time the CPU client of this Python's jaxlib, in a separate process, once before and once after: a
+        difference between the two shows that other work ran on the machine.
     json:
         print JSON.
     """
     if repeat < 1 or warm_up < 0:
-        raise ArgumentError("bench: --repeat takes numbers from 1, --warm-up from 0")
+        raise ArgumentError("bench: --repeat must be at least 1, --warm-up at least 0")
     module = loaded(file)
     verify(module)
     arguments = arguments_for(module, input, None if input is not None else random)

@@ -18,7 +18,7 @@ cache = App(name="cache", help="Shows, clears and explains the persistent cache 
 
 @cache.command(help_epilogue=epilogue("cache show"))
 def show(*, json: bool = False) -> None:
-    """Lists the entries, newest first: when it was made, bytes, what the compile took, the program's name.
+    """Lists the entries, newest first, with the time of creation, the size, the compile time and the program's name.
 
     Parameters
     ----------
@@ -39,12 +39,12 @@ def show(*, json: bool = False) -> None:
 
 @cache.command(help_epilogue=epilogue("cache clear"))
 def clear(*, dry_run: bool = False) -> None:
-    """Removes all entries, and says before what it removes: how many, from which folder.
+    """Removes all entries; first prints how many it will remove, and from which folder.
 
     Parameters
     ----------
     dry_run:
-        only say it.
+        print this without removing anything.
     """
     store = Cache()
     entries = store.entries()
@@ -56,12 +56,12 @@ def clear(*, dry_run: bool = False) -> None:
 
 @cache.command(help_epilogue=epilogue("cache why"))
 def why(file: Path, *, json: bool = False) -> None:
-    """Compiles a program and says of each part whether the cache has it, and if not, why. Nothing is stored.
+    """Compiles a program and reports for each part whether it is in the cache, and if not, why. Nothing is stored.
 
     Parameters
     ----------
     file:
-        a program in any kind of file that hlokit reads; `-` is the standard input.
+        a program in any kind of file that hlokit reads; `-` is standard input.
     json:
         print JSON.
     """
@@ -76,4 +76,4 @@ def why(file: Path, *, json: bool = False) -> None:
     for event in events:
         print(f"{event.name}: " + ("hit" if event.hit else f"miss: {event.reason}"))
     if not events:
-        print(f"{module.name}: the cache was not asked")
+        print(f"{module.name}: the cache was not used")

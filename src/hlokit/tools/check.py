@@ -1,4 +1,4 @@
-"""hlokit check: do files hold legal programs?"""
+"""hlokit check: checks whether files contain legal programs."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ def check(
 ) -> int:
     """Reads programs and verifies every rule of the language; lists all findings of each file on standard error.
 
-    Says of a program with collectives or channels whether the devices that run it always meet, or how they may not.
-    Exit status 1 if a program breaks a rule, 2 if a file cannot be read or its text is not a program. Among several
-    files those of other known kinds, such as the LLVM IR in a folder of dumps, are only named.
+    For a program with collectives or channels, reports whether the devices can deadlock. Exit status 1 if a program
+    breaks a rule or would deadlock, 2 if a file cannot be read or is not a program. If there are several files, those
+    of other known kinds, such as the LLVM IR in a folder of dumps, are only listed.
 
     Parameters
     ----------
     files:
-        one or several programs, in any kind of file that hlokit reads; `-` is the standard input.
+        one or more programs, in any kind of file that hlokit reads; `-` is standard input.
     replicas:
-        how many replicas are to run them; by default as many as each says.
+        number of replicas that run them; by default the number in each file.
     partitions:
-        how many partitions are to run them; by default as many as each says.
+        number of partitions that run them; by default the number in each file.
     json:
-        print JSON: for each file its status, what it is, and all findings with their places and rules.
+        print JSON: for each file its status, its kind, and all findings with their positions and rules.
     """
     told: list[dict[str, Any]] = []
     status = max([_check(path, replicas, partitions, len(files) > 1, told, json) for path in files])
     if not any("module" in facts or facts["findings"] for facts in told):
         status = BAD
-        say("none of these files holds a program")
+        say("none of these files contains a program")
     if json:
         print(json_module.dumps(told, indent=2))
     return status
@@ -61,7 +61,7 @@ def check(
 def _check(
     file: Path, replicas: int | None, partitions: int | None, several: bool, told: list[dict[str, Any]], json: bool
 ) -> int:
-    """The exit status for one file, of which it prints what there is to say, or adds that to `told`."""
+    """The exit status for one file; prints the result, or adds it to `told`."""
     name = "standard input" if is_standard(file) else str(file)
     facts: dict[str, Any] = {"file": name, "status": DONE, "findings": []}
     told.append(facts)
@@ -96,7 +96,7 @@ def _check(
 
 
 def _is_beside(name: str, kind: str, facts: dict[str, Any], json: bool) -> int:
-    """Names what lies beside programs."""
+    """Lists files that are not programs."""
     facts["kind"] = kind
     if not json:
         print(f"{name}: no program: {kind}")
@@ -104,7 +104,7 @@ def _is_beside(name: str, kind: str, facts: dict[str, Any], json: bool) -> int:
 
 
 def _facts(error: HlokitError) -> dict[str, Any]:
-    """An error as JSON; line and column are 0 where there is no place."""
+    """An error as JSON; line and column are 0 if there is no position."""
     place = {name: getattr(error, name, 0) or 0 for name in ("line", "column")}
     labels = re.findall(rf"\[({LABEL.pattern})\]", str(error))
     return {"message": str(error), "label": labels[-1] if labels else None, **place}
@@ -113,7 +113,7 @@ def _facts(error: HlokitError) -> dict[str, Any]:
 def _report(
     module: HloModule, head: str, replicas: int | None, partitions: int | None, facts: dict[str, Any]
 ) -> Iterator[str]:
-    """Says what a legal program is. Raises the verifier's findings, and that devices do not meet."""
+    """Describes a legal program. Raises the verifier's findings, and a deadlock of its devices."""
     verify(module)
     computations = module.all_computations
     count = sum(len(c) for c in computations)
@@ -125,7 +125,7 @@ def _report(
 
 
 def _check_devices(module: HloModule, replicas: int, partitions: int, facts: dict[str, Any]) -> Iterator[str]:
-    """Says whether the devices meet. Raises the error that running the program would surely end with."""
+    """Reports whether the devices can deadlock. Raises the error with which every run of the program would end."""
     matters = communication_of()
     if not any(matters(i) for c in module.all_computations for i in c.instructions):
         return

@@ -40,53 +40,54 @@ def compare(
     report: Path | None = None,
     reduce_limit: float = 60.0,
 ) -> int:
-    """Runs a program on engines, each in a process of its own, and judges their results by the reference.
+    """Runs a program on engines, each in a separate process, and judges their results against the reference.
 
-    Of a folder of XLA's dumps (--xla_dump_to, --xla_dump_hlo_pass_re) the stages of each module run on the reference
-    with the same arguments, and are judged by the first: which pass changed a result.
+    For a folder of XLA's dumps (--xla_dump_to, --xla_dump_hlo_pass_re), runs the stages of each module on the reference
+    with the same arguments and judges each against the first, to find the pass that changed a result.
 
-    Verdicts: equal (the reference's bits), allowed (no further off than rounding may change it), wrong (with the first
-    instruction whose value is wrong, or the pass that made it so), undecided, failed (an error, a crash, no result in
-    time), unsupported. Exit status 1 if a result is wrong, undecided or missing.
+    Verdicts: equal (the same bits as the reference), allowed (a difference that rounding explains or a rule allows),
+    wrong (with the first instruction whose value is wrong, or the pass that caused it), undecided, failed (an error, a
+    crash, no result in time), unsupported. Exit status 1 if a result is wrong, undecided or missing.
 
     Parameters
     ----------
     file:
-        a program in any kind of file that hlokit reads (`-` is the standard input), or a folder of dumps.
+        a program in any kind of file that hlokit reads (`-` is standard input), or a folder of dumps.
     engines:
-        with commas between them: passes, compiled, compiled-1, strict, jaxlib (XLA's CPU client of this Python),
-        jaxlib@PYTHON (of another Python), jaxlib:FLAGS (with these XLA_FLAGS, blanks between them), pjrt/NAME (a
-        plugin). Without it passes,compiled,strict.
+        names separated by commas: passes, compiled, compiled-1, strict, jaxlib (XLA's CPU client in this Python),
+        jaxlib@PYTHON (in another Python), jaxlib:FLAGS (with these XLA_FLAGS, separated by spaces), pjrt/NAME (a
+        plugin). The default is passes,compiled,strict.
     engine_cmd:
-        a command that is run for the program as well, without a shell: {hlo} in it is the name of the program (a
-        HloProto), {inputs} of an .npz with in0, in1, ..., {outputs} of the .npz that it is to write, with out0, ...
+        a command that also runs the program; it is started without a shell. {hlo} is replaced by the path of the
+        program (a HloProto), {inputs} by that of an .npz with in0, in1, ..., {outputs} by that of the .npz that it must
+        write, with out0, ...
     input:
-        an .npz with the arguments, by the names of the parameters or as arr_0, arr_1, ...; of several devices in0, in1,
-        ..., those of the first, then those of the next.
+        an .npz with the arguments, by the names of the parameters or as arr_0, arr_1, ...; for several devices in0,
+        in1, ..., first those of the first device, then those of the next.
     random:
-        a seed for random arguments; without `input` it is 0.
+        the seed of random arguments; 0 if there is no `input`.
     timeout:
-        seconds that a run may take.
+        time limit of a run, in seconds.
     memory:
-        megabytes of address space that an engine may take; 0: as much as it wants.
+        limit of an engine's address space, in megabytes; 0: no limit.
     bisect:
-        look for the instruction or the pass that makes a result wrong (--no-bisect: do not).
+        search for the instruction or the pass that makes a result wrong (--no-bisect: do not).
     json:
         print JSON.
     report:
-        a folder for a report on each engine whose result is wrong: the least program that shows it, its arguments, and
-        report.md, which is ready to file.
+        a folder for a report on each engine whose result is wrong: the smallest program that shows the fault, its
+        arguments, and report.md, which is ready to file.
     reduce_limit:
-        seconds that the search for the least program may take.
+        time limit of the search for the smallest program, in seconds.
     """
     if timeout <= 0 or memory < 0:
-        raise ArgumentError("compare: --timeout takes seconds above 0, --memory megabytes of at least 0")
+        raise ArgumentError("compare: --timeout must be greater than 0, --memory at least 0")
     if file.is_dir():
         given = {"--engines": engines, "--engine-cmd": engine_cmd, "--report": report, "--input": input}
         said = ", ".join(name for name, value in given.items() if value is not None)
         if said:
             raise ArgumentError(
-                f"compare {said}: {file} is a folder, whose stages run on the reference alone; give one of its files"
+                f"compare {said}: {file} is a folder, whose stages run only on the reference; give one of its files"
             )
         return _compare_dump(file, 0 if random is None else random, timeout, memory << 20, json)
     module = loaded(file)
@@ -112,7 +113,7 @@ def compare(
 
 
 def _write_reports(found: Comparison, engines: list[Engine], folder: Path, reduce_limit: float) -> None:
-    """Writes a report on each finding; says where on standard error."""
+    """Writes a report on each finding, and its location to standard error."""
     for number, (engine, judgement) in enumerate(zip(engines, found.judgements, strict=True)):
         if judgement.is_finding:
             place = folder / str(number)
@@ -137,7 +138,7 @@ def _compare_dump(folder: Path, random: int, timeout: float, memory: int, json: 
 
 
 def _lines_of(first: Stage, found: Comparison) -> Iterator[str]:
-    """The report on a module: how its stages did, and each whose verdict is another than the one before's."""
+    """The report on a module: a summary of its stages, and each stage whose verdict differs from the previous one's."""
     counts = Counter(judgement.verdict for judgement in found.judgements)
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     yield f"{first.title}: {counted(len(found.judgements), 'stage')} after it: {words}"

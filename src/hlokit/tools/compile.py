@@ -33,20 +33,20 @@ def compile(
     Parameters
     ----------
     file:
-        a program in any kind of file that hlokit reads; `-` is the standard input.
+        a program in any kind of file that hlokit reads; `-` is standard input.
     emit:
-        hlo after the passes, loops of the kernels, llvm as written, llvm-opt as code generation gets it, asm; obj
-        writes an object file and a C header.
+        the stage to print: hlo after the passes, loops of the kernels, llvm as written by hlokit, llvm-opt as passed to
+        code generation, asm; obj writes an object file and a C header.
     target:
-        host, a baseline (x86-64, x86-64-avx2, x86-64-avx512, aarch64), or TRIPLE/CPU,+FEATURE...
+        the machine: host, a baseline (x86-64, x86-64-avx2, x86-64-avx512, aarch64), or TRIPLE/CPU,+FEATURE...
     strict:
-        the interpreter's order of operations, bit for bit.
+        keep the interpreter's order of operations, so that results are identical bit for bit.
     threads:
-        that take part in a call; by default one a core.
+        number of threads of a call; by default one for each core.
     json:
         without `emit`, print the result as JSON.
     output:
-        where to write; by default the standard output (also `-`), for obj NAME.o with the module's name.
+        the file to write; by default standard output (also `-`), for obj NAME.o with the module's name.
     """
     module = loaded(file)
     verify(module)

@@ -25,40 +25,40 @@ def conform(
 ) -> int:
     """Runs the conformance suite on an engine: recorded programs with the values that the rules of the language give.
 
-    Says for each rule how many of its cases passed, failed and are not supported. A result passes if it has the
-    recorded bits, or no others than rounding or a rule allows. Exit status 1 if a case failed.
+    Reports for each rule how many of its cases passed, failed or are not supported. A result passes if it has the
+    recorded bits or differs only as rounding or a rule allows. Exit status 1 if a case failed.
 
     Parameters
     ----------
     engine:
-        as `hlokit compare` names it: compiled (the default), strict, passes, jaxlib, jaxlib@PYTHON, pjrt/NAME, ...
+        an engine of `hlokit compare`: compiled (the default), strict, passes, jaxlib, jaxlib@PYTHON, pjrt/NAME, ...
     engine_cmd:
-        in place of an engine, a command that is run for each case, without a shell: {hlo} in it is the name of the
-        program (a HloProto), {inputs} of an .npz with in0, in1, ..., {outputs} of the .npz that it is to write, with
-        out0, ...
+        in place of an engine, a command that is run for each case, without a shell. {hlo} is replaced by the path of
+        the program (a HloProto), {inputs} by that of an .npz with in0, in1, ..., {outputs} by that of the .npz that it
+        must write, with out0, ...
     text_cmd:
-        beside --engine-cmd, a command that reads HLO text, for the cases of refusals and of texts: {hlo} in it is the
-        name of a text, {printed} of the text of the same program that it is to write; it refuses a text by a status
-        above 0.
+        in addition to --engine-cmd, a command that reads HLO text, for the cases that test the reading and the
+        rejection of texts. {hlo} is replaced by the path of a text, {printed} by that of the text of the same program
+        that it must write; to reject a text it exits with a status above 0.
     rules:
-        labels of rules, or what labels begin with, with commas between them; all without it.
+        labels of rules, or prefixes of labels, separated by commas; by default all rules.
     html:
-        a file for the report as a page.
+        a file for the report as an HTML page.
     junit:
         a file for the report as JUnit's XML.
     json:
         print JSON.
     timeout:
-        seconds that a case may take.
+        time limit of a case, in seconds.
     memory:
-        megabytes of address space that the engine may take; 0: as much as it wants.
+        limit of the engine's address space, in megabytes; 0: no limit.
     """
     if engine is not None and engine_cmd is not None:
-        raise ArgumentError("conform: --engine and --engine-cmd: expected one of them")
+        raise ArgumentError("conform: expected either --engine or --engine-cmd, not both")
     if text_cmd is not None and engine_cmd is None:
-        raise ArgumentError("conform: --text-cmd takes --engine-cmd")
+        raise ArgumentError("conform: --text-cmd requires --engine-cmd")
     if timeout <= 0 or memory < 0:
-        raise ArgumentError("conform: --timeout takes seconds above 0, --memory megabytes of at least 0")
+        raise ArgumentError("conform: --timeout must be greater than 0, --memory at least 0")
     chosen = None if rules is None else [name.strip() for name in rules.split(",") if name.strip()]
     opened = engine_of(engine or "compiled", timeout, memory << 20) if engine_cmd is None else CommandEngine(
         engine_cmd, timeout, 0, text_cmd

@@ -37,45 +37,45 @@ _FORMS: dict[str, Form] = {
     ".mlir": "stablehlo",
     ".mlirbc": "artifact",
 }
-"""Forms by the end of a file's name, the longer ones first."""
+"""Formats by the suffix of a file's name, the longer suffixes first."""
 
 
 def convert(file: Path, output: Path, *, to: Form | None = None, version: str = "1.17.0") -> None:
-    """Writes a module in another form.
+    """Writes a program in another format.
 
     Parameters
     ----------
     file:
-        a program in any kind of file that hlokit reads; `-` is the standard input.
+        a program in any kind of file that hlokit reads; `-` is standard input.
     output:
-        the file to write; `-` is the standard output.
+        the file to write; `-` is standard output.
     to:
-        the form; without it the end of the output's name decides: .hlo or .txt HLO text, .hlo.pb a HloProto as XLA's
-        dumps hold, .pb a HloModuleProto as jaxlib gives, .pbtxt or .txtpb a HloProto in protobuf's
-        text format, .dot or .gv a graph, .mlir StableHLO text, .mlirbc a portable
-        StableHLO artifact. HLO text for a name without a suffix, and for `-`.
+        the format; by default it follows from the suffix of the output's name: .hlo or .txt for HLO text, .hlo.pb for a
+        HloProto as in XLA's dumps, .pb for a HloModuleProto as in jaxlib, .pbtxt or .txtpb for a HloProto in protobuf's
+        text format, .dot or .gv for a graph, .mlir for StableHLO text, .mlirbc for a portable StableHLO artifact. HLO
+        text for a name without a suffix, and for `-`.
     version:
-        of an artifact: the StableHLO version whose readers, and those of later ones, are to read it.
+        for an artifact: the oldest version of StableHLO that must be able to read it.
     """
     form = to or form_of(output)
     write(output, rendered(file, form, version))
 
 
 def form_of(output: Path) -> Form:
-    """The form that the name of a file asks for. Raises ArgumentError for a name that no form has."""
+    """The format that follows from the name of a file. Raises ArgumentError for an unknown suffix."""
     if is_standard(output) or not output.suffix:
         return "default"
     for end, form in _FORMS.items():
         if output.name.endswith(end):
             return form
     raise ArgumentError(
-        f"{output}: no form of a program has names with {output.suffix}; those that can be written end in "
-        f"{', '.join(_FORMS)}. --to FORM writes a form whatever the name"
+        f"{output}: no program format has the suffix {output.suffix}; the known suffixes are "
+        f"{', '.join(_FORMS)}. --to FORM selects a format explicitly"
     )
 
 
 def rendered(file: Path, form: str, version: str = "1.17.0") -> bytes:
-    """The module in `file` in one of the forms; StableHLO text becomes an artifact as it is written."""
+    """The module in `file` in one of the formats; StableHLO text is converted to an artifact as it is written."""
     if form == "artifact":
         text = stablehlo_of(file)
         return to_stablehlo_artifact(loaded(file) if text is None else text, version)
@@ -101,7 +101,7 @@ def rendered(file: Path, form: str, version: str = "1.17.0") -> bytes:
 
 
 def stablehlo_of(file: Path) -> str | None:
-    """The content of a file that is StableHLO text."""
+    """The content of a file with StableHLO text."""
     try:
         text = content_of(file).decode()
     except UnicodeDecodeError:

@@ -17,21 +17,21 @@ Order = Literal["flops", "bytes", "program"]
 
 
 def cost(file: Path, *, sort: Order = "flops", top: int = 20, json: bool = False) -> None:
-    """Lists what the instructions of a program cost: operations, transcendental functions, and bytes read and written.
+    """Lists the cost of each instruction: operations, transcendental functions, and bytes read and written.
 
-    Counted from shapes alone. An instruction that calls computations costs what they do, a loop one turn; dynamic
-    dimensions count at their bounds.
+    The cost is computed from shapes. An instruction that calls computations has their cost, and a loop the cost of one
+    iteration; dynamic dimensions are counted at their bounds.
 
     Parameters
     ----------
     file:
-        a program in any kind of file that hlokit reads; `-` is the standard input.
+        a program in any kind of file that hlokit reads; `-` is standard input.
     sort:
-        by flops, by bytes, or as they stand in the program.
+        by flops, by bytes, or in the order of the program.
     top:
-        lines to show; 0 shows all.
+        number of lines to show; 0 shows all.
     json:
-        print JSON, of all instructions.
+        print all instructions as JSON.
     """
     if top < 0:
         raise ArgumentError(f"cost --top {top}, expected a number of lines of at least 0")
@@ -52,7 +52,7 @@ def cost(file: Path, *, sort: Order = "flops", top: int = 20, json: bool = False
         print(_line(costs[i], f"%{i.name} = {i.shape.brief()} {i.opcode} in %{_place(i)}"))
     if len(shown) < len(order):
         print(f"... and {len(order) - len(shown):,} more (--top 0 shows them)")
-    print(_line(total, f"{module.name}, a run of the entry"))
+    print(_line(total, f"{module.name}: one run of the entry"))
 
 
 def _by(cost: Cost, sort: Order) -> float:

@@ -35,41 +35,41 @@ def debug(
     port: int = 0,
     allow_host: list[str] | None = None,
 ) -> int:
-    """Runs a program step by step on the interpreter, forwards and backwards, with its values to be looked at.
+    """Runs a program step by step on the interpreter, forwards and backwards, and shows its values.
 
-    In a terminal it is a screen of the program, the values and a line for commands; otherwise, and with --plain, a
-    command a line is read from the standard input. `help` lists the commands.
+    In a terminal, shows the program, the values and a command line on the full screen; otherwise, and with --plain,
+    reads commands from standard input, one per line. `help` lists the commands.
 
     Parameters
     ----------
     file:
-        a program in any kind of file that hlokit reads, or a session that the command `save` wrote.
+        a program in any kind of file that hlokit reads, or a session written by the command `save`.
     input:
         an .npz with the arguments, by the names of the parameters or as arr_0, arr_1, ...; for several devices with
         {device} in the name.
     random:
-        a seed for random arguments.
+        the seed of random arguments.
     seed:
         the seed of the program's own random numbers.
     replicas:
-        the number of replicas; by default as the program says.
+        the number of replicas; by default the number in the program.
     partitions:
-        the number of partitions; by default as the program says.
+        the number of partitions; by default the number in the program.
     memory:
-        MB that saved states may keep alive; by default a quarter of the machine's.
+        limit of the memory of saved states, in MB; by default a quarter of the machine's memory.
     command:
-        a command to begin with; may be given several times. An error of one ends the session, with status 2.
+        a command to run first; may be given several times. An error in one of these ends the session with status 2.
     plain:
-        lines instead of a screen.
+        use lines instead of the full screen.
     compiled:
-        compile the program, compare each kernel with the interpreter, and begin at the instruction whose machine code
+        compile the program, compare each kernel with the interpreter, and start at the instruction whose machine code
         is wrong.
     serve:
-        a page to look at in a browser of this machine, at the address that is printed; Ctrl-C ends it.
+        serve a page for a browser on this machine, at the address that is printed; Ctrl-C ends it.
     port:
-        of the page; by default one that is free.
+        the port of the page; by default any free one.
     allow_host:
-        a name by which a proxy asks for the page; may be given several times.
+        a host name under which a proxy requests the page; may be given several times.
     """
     session = _session(file, input, random, seed, replicas, partitions, memory, compiled)
     lines = command or []
@@ -136,7 +136,7 @@ def _session(
 
 
 def _plain(session: Session, lines: list[str]) -> int:
-    """A command a line: those given, then standard input's; an error of one of those given ends it."""
+    """Commands, one per line: first those given, then standard input; an error in a given one ends the session."""
     interactive = sys.stdin.isatty()
     print(place_text(session.debugger))
     for line in lines:

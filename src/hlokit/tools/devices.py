@@ -13,17 +13,17 @@ from hlokit.tools.status import DONE, FOUND
 
 
 def devices(*dumps: Annotated[Path, Parameter(required=True)], json: bool = False) -> int:
-    """Says which rank waits for which, and where, from what the flight recorders of a job's processes wrote.
+    """Shows which rank waits for which, and where, from the dumps of the flight recorders of a job's processes.
 
-    They write when a run fails and at SIGUSR2, if HLOKIT_FLIGHT_RECORDER names a folder. Exit status 1 if a rank failed
-    or waits for another that has not come.
+    A recorder writes a dump when a run fails and on SIGUSR2, if HLOKIT_FLIGHT_RECORDER names a folder. Exit status 1 if
+    a rank failed or waits for another that has not arrived.
 
     Parameters
     ----------
     dumps:
-        files, or folders of them.
+        dump files, or folders with dump files.
     json:
-        print JSON: for each world the state of each rank, who waits for whom, and the findings.
+        print JSON: for each world the state of each rank, which rank waits for which, and the findings.
     """
     found = reports(read_dumps(dumps))
     if json:
@@ -36,5 +36,5 @@ def devices(*dumps: Annotated[Path, Parameter(required=True)], json: bool = Fals
 def _text(report: FlightReport) -> str:
     lines = [f"world {report.world} of {report.size} rank{'s' if report.size > 1 else ''}"]
     lines += [f"  rank {rank}: {state}" for rank, state in sorted(report.states.items())]
-    lines += [f"finding: {text}" for text in report.findings] or ["no rank waits for another that has not come"]
+    lines += [f"finding: {text}" for text in report.findings] or ["no rank waits for another that has not arrived"]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""hlokit diff: what differs between two programs."""
+"""hlokit diff: the differences between two programs."""
 
 from __future__ import annotations
 
@@ -30,28 +30,30 @@ def diff(
     html: Path | None = None,
     details: bool = False,
 ) -> int:
-    """Compares two programs, whatever the names and order of their instructions.
+    """Compares two programs, regardless of the names and the order of their instructions.
 
-    Signs: `~` changed, `-` only in the first, `+` only in the second, `>` moved to another computation or another place
-    of the schedule. A change is told where it is made, not of all that depends on it.
+    Signs: `~` changed, `-` only in the first, `+` only in the second, `>` moved to another computation or another
+    position in the schedule. A change is reported at the instruction that was changed, and not at those that depend on
+    it.
 
-    Of two folders of XLA's dumps (--xla_dump_to, --xla_dump_hlo_pass_re) the stages of the same name are compared; of
-    one, each stage of a module with the next: what every pass did. Exit status 1 if anything differs.
+    For two folders of XLA's dumps (--xla_dump_to, --xla_dump_hlo_pass_re), compares stages of the same name; for one,
+    compares each stage of a module with the next, which shows what every pass changed. Exit status 1 if anything
+    differs.
 
     Parameters
     ----------
     a:
-        a program in any kind of file that hlokit reads (`-` is the standard input), or a folder.
+        a program in any kind of file that hlokit reads (`-` is standard input), or a folder.
     b:
-        the other one; may be left out for a folder.
+        the other program or folder; may be omitted if the first is a folder.
     ignore:
-        what is not compared, of names, metadata, layouts, shardings, with commas between them; "" compares everything.
+        what to ignore, separated by commas: names, metadata, layouts, shardings; "" compares everything.
     json:
         print JSON.
     html:
-        write a page that shows both side by side; `-` is the standard output.
+        write a page that shows both side by side; `-` is standard output.
     details:
-        of folders, print all differences, not a line for each pair that has any.
+        for folders, print all differences instead of one line for each pair that differs.
     """
     words = [word.strip() for word in ignore.split(",") if word.strip()]
     steps = _steps(a, b)
@@ -70,14 +72,14 @@ def _steps(a: Path, b: Path | None) -> list[FilePair]:
     folders = [path for path in (a, b) if path is not None and path.is_dir()]
     if b is None:
         if not folders:
-            raise ArgumentError("diff: B is missing: a second program to compare with (only a folder may come alone)")
+            raise ArgumentError("diff: B is missing: give a second program (only a folder may be given alone)")
         return list(steps_within(a))
     if len(folders) == 1:
         raise ArgumentError(f"diff: {folders[0]} is a folder and the other is not")
     if folders:
         return list(steps_between(a, b))
     if is_standard(a) and is_standard(b):
-        raise ArgumentError("diff: both programs cannot come from the standard input")
+        raise ArgumentError("diff: both programs cannot come from standard input")
     return [FilePair("", a, b)]
 
 

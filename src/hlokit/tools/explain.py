@@ -14,13 +14,13 @@ from hlokit.tools.ops import rules_of
 
 
 def explain(*labels: Annotated[str, Parameter(required=True)], json: bool = False) -> None:
-    """Prints rules of the language: what each says, of what kind it is, and where it comes from.
+    """Prints rules of the language, each with its text, its kind and its source.
 
     Parameters
     ----------
     labels:
-        rules as errors name them, e.g. BCAST-3; prefixes of them, e.g. BCAST for all of a family; opcodes, e.g.
-        reduce-window, for all rules of an op.
+        labels of rules, e.g. BCAST-3; prefixes of labels, e.g. BCAST for a whole family; opcodes, e.g. reduce-window,
+        for all rules of an op.
     json:
         print JSON.
     """

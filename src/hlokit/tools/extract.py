@@ -24,25 +24,25 @@ def extract(
     random: int | None = None,
     output: Annotated[Path, Parameter(alias="-o")] = Path("-"),
 ) -> None:
-    """Makes a program of one instruction, or of all between two, with its operands as parameters.
+    """Makes a program from one instruction, or from all instructions between two, with its operands as parameters.
 
-    With --input or --random, OUTPUT's .npz gets the operands' values on the interpreter, where the instruction runs for
-    the first time.
+    With --input or --random, an .npz with OUTPUT's name is written as well. It contains the values of the operands on
+    the interpreter when the instruction runs for the first time.
 
     Parameters
     ----------
     file:
-        a program in any kind of file that hlokit reads; `-` is the standard input.
+        a program in any kind of file that hlokit reads; `-` is standard input.
     instruction:
         the name of the instruction whose value is the new program's result.
     first:
-        the name of an instruction that it depends on: what lies between is taken too.
+        the name of an instruction on which it depends: all instructions between the two are included.
     input:
         an .npz with the arguments of the whole program, by the names of the parameters or as arr_0, arr_1, ...
     random:
-        a seed for random arguments.
+        the seed of random arguments.
     output:
-        where to write HLO text; by default the standard output.
+        the file to write, as HLO text; by default standard output.
     """
     module = loaded(file)
     verify(module)

@@ -35,45 +35,45 @@ def fuzz(
     rerun: bool = False,
     json: bool = False,
 ) -> int:
-    """Runs random programs on engines, each in a process of its own, and judges their results by the reference.
+    """Runs random programs on engines, each in a separate process, and judges their results against the reference.
 
-    What is wrong is reduced, told apart by its cause, and kept in FOLDER: program.hlo, arguments.npz and report.md for
-    each cause. The same command goes on where it was stopped. Exit status 1 if something was found.
+    Findings are reduced, grouped by their cause, and kept in FOLDER: program.hlo, arguments.npz and report.md for each
+    cause. If the command is interrupted, running it again continues. Exit status 1 if there are findings.
 
     Parameters
     ----------
     files:
-        programs to begin with: random ops are added to copies of them. Without files, --ops and --types programs have
-        the shapes that compilers meet: loops, reductions, products, movements.
+        programs to start from: random ops are added to copies of them. Without files, --ops and --types, programs
+        resemble those that compilers encounter: loops, reductions, matrix products, data movement.
     engines:
-        with commas between them, as `hlokit compare` names them; passes,compiled,strict without it.
+        engines of `hlokit compare`, separated by commas; by default passes,compiled,strict.
     count:
-        how many programs.
+        the number of programs.
     seed:
-        the seed of the first; each next program has the next seed.
+        the seed of the first program; each following program has the next seed.
     mutate:
-        a program that is mutated: other ops, operands and sizes, a few at a time. May be given several times.
+        a program to mutate: ops, operands and sizes are changed, a few at a time. May be given several times.
     ops:
-        draw these ops alone, with commas between them; dot=3 is drawn three times as often.
+        use only these ops, separated by commas; dot=3 is used three times as often.
     types:
-        draw these element types alone, with commas between them.
+        use only these element types, separated by commas.
     instructions:
-        the most ops that are drawn for a program, with what they need; 8 by default.
+        the largest number of ops that are drawn for a program, in addition to the ops that these need; 8 by default.
     largest:
-        the greatest size of a dimension, of programs drawn from --ops and --types.
+        the largest size of a dimension in programs drawn from --ops and --types.
     shardings:
-        give arrays random shardings of a mesh of 2 to 8 devices, for the engines partitioned and partitioned-compiled,
-        which put collectives in and run the parts; these are the engines without --engines.
+        give arrays random shardings on a mesh of 2 to 8 devices, for the engines partitioned and partitioned-compiled,
+        which insert collectives and run the parts; these are then the default engines.
     collectives:
         draw programs for 2 to 8 devices, with collectives. Findings are not reduced; jaxlib's engines do not run them.
     folder:
-        where findings are kept.
+        the folder for findings.
     timeout:
-        seconds that a run may take.
+        time limit of a run, in seconds.
     reduce_limit:
-        seconds that the reduction of a finding may take.
+        time limit of the reduction of a finding, in seconds.
     rerun:
-        only run again what FOLDER keeps.
+        only run the findings in FOLDER again.
     json:
         print JSON.
     """
@@ -81,7 +81,7 @@ def fuzz(
     names = _words(usual if engines is None else engines)
     if rerun:
         if folder is None:
-            raise ArgumentError("fuzz: --rerun takes --folder")
+            raise ArgumentError("fuzz: --rerun requires --folder")
         comparisons = again(folder, names, timeout)
         if json:
             print(json_module.dumps({name: one.to_json() for name, one in comparisons.items()}, indent=2))
@@ -90,7 +90,7 @@ def fuzz(
         return DONE if all(c.is_equal for c in comparisons.values()) else FOUND
     chosen = [_weighted(word) for word in _words(ops or "")]
     if (ops is not None and not chosen) or (types is not None and not _words(types)):
-        raise ArgumentError("fuzz: --ops and --types take at least one name")
+        raise ArgumentError("fuzz: --ops and --types need at least one name")
     options = None
     if files or ops is not None or types is not None or instructions is not None:
         options = Options(

@@ -41,7 +41,7 @@ from hlokit.tools.view import view
 _HELP = """XLA in Python: read, check, show and run HLO programs.
 
 Files may be `-`, standard input or output. Exit status: 0 done; 1 a finding or a difference; 2 bad input, a file that
-cannot be read or is not a program, what is not supported, or wrong usage; 130 interrupted.
+cannot be read or is not a program, an unsupported feature, or wrong usage; 130 interrupted.
 """
 
 
@@ -74,9 +74,10 @@ app = App(
 
 
 def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
-    """Prints a script by which a shell completes subcommands, options, their values and files.
+    """Prints a script with which a shell completes subcommands, options, their values and files.
 
-    For this shell alone: source <(hlokit completion bash). For all: docs/command.md says where the script goes.
+    For the current shell only: source <(hlokit completion bash). For all sessions: docs/command.md says where to put
+    the script.
 
     Parameters
     ----------

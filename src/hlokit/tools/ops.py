@@ -1,4 +1,4 @@
-"""hlokit ops: the reference of the language, out of the registry of op classes."""
+"""hlokit ops: the reference of the language, from the registry of op classes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hlokit.rules import Rule, attribute_meaning, rules, selected
 
 
 def ops(name: str | None = None, *, json: bool = False) -> None:
-    """Lists all ops, or shows one: what it does, its operands, attributes, called computations and rules.
+    """Lists all ops, or describes one: its meaning, operands, attributes, called computations and rules.
 
     Parameters
     ----------

@@ -25,22 +25,22 @@ def opt(
     list_passes: bool = False,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
 ) -> None:
-    """Runs passes on a module and prints or writes the result, verified after each.
+    """Runs passes on a module, verifies it after each, and prints or writes the result.
 
     Parameters
     ----------
     file:
-        a program in any kind of file that hlokit reads; `-` is the standard input.
+        a program in any kind of file that hlokit reads; `-` is standard input.
     passes:
-        names with commas between them, e.g. algsimp,constant-folding,dce; without it the default pipeline.
+        names separated by commas, e.g. algsimp,constant-folding,dce; without it the default pipeline.
     load:
-        a Python file that defines passes or rules of one's own; it is run.
+        a Python file that defines your own passes or rules; it is run.
     print_after_all:
         print the module before the first pass and after each that changed it.
     list_passes:
-        list the passes instead.
+        list the passes and do nothing else.
     output:
-        where to write the result as HLO text; by default the standard output.
+        the file to write, as HLO text; by default standard output.
     """
     if load is not None:
         _run(load)
@@ -50,7 +50,7 @@ def opt(
             print(f"{name:{width}} {(PASSES[name].__doc__ or '').splitlines()[0]}")
         return
     if file is None:
-        raise ArgumentError("opt: no FILE to rewrite")
+        raise ArgumentError("opt: FILE is missing")
     module = loaded(file)
     verify(module)
     last = module.to_text()
@@ -66,7 +66,7 @@ def opt(
 
     names = [name.strip() for name in passes.split(",") if name.strip()] if passes is not None else None
     if names == []:
-        raise ArgumentError("opt --passes: no names of passes")
+        raise ArgumentError("opt --passes: expected at least one name")
     result = optimize(module, names, verify_each=True, observe=observe)
     if not print_after_all or output is not None:
         write(output, result.to_text().encode())

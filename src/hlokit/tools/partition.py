@@ -29,36 +29,37 @@ def partition(
     json: bool = False,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
 ) -> None:
-    """Divides a program with shardings into one for each device; prints or writes it, or says why it communicates.
+    """Divides a program with shardings into one for each device; prints or writes it, or explains its collectives.
 
     Parameters
     ----------
     file:
-        a program in any kind of file that hlokit reads; `-` is the standard input.
+        a program in any kind of file that hlokit reads; `-` is standard input.
     mesh:
-        axes and their sizes, as a=2,b=4; by default what the program's shardings say.
+        axes and their sizes, as a=2,b=4; by default the mesh of the program's shardings.
     in_shardings:
-        of the parameters, with semicolons between them, as HLO writes them; an empty one stays as the program says.
+        shardings of the parameters in the syntax of HLO, separated by semicolons; an empty one keeps that of the
+        program.
     out_shardings:
-        of the arrays of the result.
+        shardings of the arrays of the result.
     explain:
-        print each collective with the op that asked for it, the axes, bytes and what would avoid it.
+        print each collective with the op that needs it, the axes, the bytes and what would avoid it.
     propagated:
-        print the program on whole values with the sharding that each has; with `--explain`, each value that is divided,
-        and what gave it each axis.
+        print the program on whole values with the sharding of each; with `--explain`, print each divided value and the
+        origin of each of its axes.
     topology:
-        print with each collective the time that it takes there, as hlokit simulate has it: ring:8, torus:2x4, ...
+        print the time of each collective on this topology, computed as by hlokit simulate: ring:8, torus:2x4, ...
     bandwidth:
-        of a link of the topology.
+        bandwidth of a link of the topology.
     latency:
-        of a link of the topology.
+        latency of a link of the topology.
     json:
         with `--explain`, print JSON.
     output:
-        where to write the module as HLO text; by default the standard output, unless `--explain` is given.
+        the file to write, as HLO text; by default standard output, unless `--explain` is given.
     """
     if json and (not explain or propagated):
-        raise ArgumentError("partition --json: goes with --explain, without --propagated")
+        raise ArgumentError("partition --json: requires --explain and excludes --propagated")
     module = loaded(file, keeps_regions=True)
     found = partitioned(module, mesh, in_shardings=_shardings(in_shardings), out_shardings=_shardings(out_shardings))
     if propagated:
@@ -71,7 +72,7 @@ def partition(
         times = _times(found, topology, bandwidth, latency)
         print(json_module.dumps(_facts(found, times), indent=2) if json else _explained(found, times))
     elif topology is not None:
-        raise ArgumentError("partition --topology: goes with --explain")
+        raise ArgumentError("partition --topology: requires --explain")
     if output is not None or not explain:
         write(output, found.module.to_text().encode())
 

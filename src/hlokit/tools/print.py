@@ -16,10 +16,10 @@ def print_module(file: Path, *, form: Form = "default") -> None:
     Parameters
     ----------
     file:
-        a program in any kind of file that hlokit reads; `-` is the standard input.
+        a program in any kind of file that hlokit reads; `-` is standard input.
     form:
-        XLA's text presets, the bytes of a HloModuleProto or HloProto, a Graphviz graph, StableHLO text, or the bytes
-        of a StableHLO artifact.
+        one of XLA's text presets, the bytes of a HloModuleProto or HloProto, a Graphviz graph, StableHLO text, or the
+        bytes of a StableHLO artifact.
     """
     data = rendered(file, form)
     if sys.stdout.isatty():  # text of others is not to move the cursor

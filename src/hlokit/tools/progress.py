@@ -7,14 +7,14 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 Advance = Callable[..., None]
-"""Called as advance(done, text=...): how much is done in all, and what is being done."""
+"""Called as advance(done, text=...): the total amount done so far, and the current work."""
 
 
 @contextmanager
 def progress(what: str, total: float | None) -> Generator[Advance]:
-    """A bar on the standard error, if that is a terminal; it is gone when the work is done.
+    """A bar on standard error, if that is a terminal; it is removed when the work is done.
 
-    `total`: how much there is to do, None if nobody knows: then the bar shows that something is going on.
+    `total`: the amount of work; None if it is unknown, in which case the bar only shows activity.
     """
     if not is_terminal():
         yield _nothing
@@ -45,7 +45,7 @@ def _nothing(done: float, text: str = "") -> None:
 
 
 def is_terminal() -> bool:
-    """Whether bars are shown: the standard error is a terminal."""
+    """Whether bars are shown: standard error is a terminal."""
     try:
         return sys.stderr.isatty()
     except (AttributeError, ValueError):  # closed, or none

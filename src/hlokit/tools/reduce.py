@@ -1,4 +1,4 @@
-"""hlokit reduce: the least program that still shows a fault."""
+"""hlokit reduce: the smallest program that still shows a fault."""
 
 from __future__ import annotations
 
@@ -65,22 +65,23 @@ def reduce(
     timeout: float = 60.0,
     json: bool = False,
 ) -> int:
-    """Makes a program as small as it can be while it shows a fault.
+    """Makes a program as small as possible while it still shows a fault.
 
     Writes three files: OUTPUT (by default FILE with .reduced.hlo), an .npz with its arguments as in0, in1, ..., and a
-    Python script that shows the fault again. The input is never overwritten.
+    Python script that reproduces the fault. The input is never overwritten.
 
     Parameters
     ----------
     file:
-        a program in any kind of file that hlokit reads, which shows the fault.
+        a program that shows the fault, in any kind of file that hlokit reads.
     check:
-        a command, run without a shell, that ends with status 0 if a program shows the fault. {hlo} in it is the name of
-        the program as HLO text, {inputs} of an .npz with its arguments; without {hlo} the name is its last argument.
+        a command, run without a shell, that exits with status 0 if a program shows the fault. {hlo} is replaced by the
+        path of the program as HLO text, {inputs} by that of an .npz with its arguments; without {hlo} the path of the
+        program is appended as the last argument.
     mismatch:
-        the fault: the two engines (as `hlokit compare` names them) differ by more than rounding may change.
+        the fault: two engines of `hlokit compare` differ by more than rounding explains.
     crash:
-        the fault: this engine's process ends, or takes longer than --timeout.
+        the fault: the process of this engine crashes, or takes longer than --timeout.
     nan:
         the fault: this engine's result has a NaN.
     slow:
@@ -90,13 +91,13 @@ def reduce(
     random:
         the seed of random arguments, if there is no input.
     output:
-        where to write the program.
+        the file to write.
     log:
-        a folder for every step, from which the reduction goes on if it was ended.
+        a folder for every step, from which an interrupted reduction continues.
     time_limit:
-        seconds after which the least program so far is written.
+        seconds after which the smallest program so far is written.
     timeout:
-        seconds that a run, or the command, may take.
+        time limit of a run or of the command, in seconds.
     json:
         print JSON.
     """
@@ -104,20 +105,20 @@ def reduce(
     if output.resolve() == file.resolve():
         raise ArgumentError(f"reduce: {output} is the program itself, which is not overwritten")
     if timeout <= 0:
-        raise ArgumentError("reduce: --timeout takes seconds above 0")
+        raise ArgumentError("reduce: --timeout must be greater than 0")
     faults = {"check": check, "mismatch": mismatch, "crash": crash, "nan": nan, "slow": slow}
     given = [name for name, value in faults.items() if value is not None]
     if len(given) != 1:
-        raise ArgumentError("reduce: give one fault: --check, --mismatch, --crash, --nan or --slow")
+        raise ArgumentError("reduce: expected one of --check, --mismatch, --crash, --nan and --slow")
     module, arguments = _start(file, input, random, log)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hlokit-reduce-")))
         is_bad, engines = _fault(faults, folder, timeout, stack)
         fault = f"--{given[0]} {_words(faults[given[0]])}"
         if not is_bad(module.clone(), *arguments):
-            raise ArgumentError(f"reduce {fault}: {file} does not show the fault, so there is nothing to keep")
+            raise ArgumentError(f"reduce {fault}: {file} does not show the fault, so it cannot be reduced")
         if given[0] != "slow" and all(is_bad(*_flat(one)) for one in trivial_programs()):
-            raise ArgumentError(f"reduce {fault}: every program shows this, also that of a single constant")
+            raise ArgumentError(f"reduce {fault}: every program shows this fault, even that of a single constant")
         advance = stack.enter_context(progress("reducing", time_limit))
         note = _Log(log)
         watched = _Watched(is_bad, note, advance, time_limit is not None)
@@ -132,7 +133,7 @@ def reduce(
         facts = {"instructions": size, "tries": found.tries, "complete": found.is_complete, "program": str(output)}
         print(json_module.dumps({**facts, "arguments": str(inputs), "script": str(script)}, indent=2))
         return DONE
-    end = "" if found.is_complete else "; the time limit ended the search"
+    end = "" if found.is_complete else "; the search reached the time limit"
     print(f"{output}: {counted(size, 'instruction')} after {found.tries:,} tries{end}; {inputs}, {script}")
     return DONE
 
@@ -180,7 +181,7 @@ class _Log:
 
 
 class _Watched:
-    """A check that tells how far the search is: in seconds of its limit, or the tries alone."""
+    """A check that reports the progress of the search: in seconds of its limit, or only the number of tries."""
 
     def __init__(self, check: Callable[..., bool], log: _Log, advance: Advance, is_timed: bool) -> None:
         self.check, self.log, self.advance, self.is_timed = check, log, advance, is_timed

@@ -62,54 +62,55 @@ def run(
     xla_dump_hlo_pass_re: Annotated[str | None, Parameter(name="--xla_dump_hlo_pass_re")] = None,
     xla_disable_hlo_passes: Annotated[str | None, Parameter(name="--xla_disable_hlo_passes")] = None,
 ) -> int:
-    """Runs a module's entry computation and prints its result.
+    """Runs the entry computation of a module and prints its result.
 
-    On several devices {device} in the names of --input and --output stands for a device's number, replica by replica,
-    partition by partition. Under mpirun each process is a device.
+    For several devices, {device} in the names of --input and --output stands for the device's number, counted replica
+    by replica, partition by partition. Under mpirun each process is a device.
 
     Parameters
     ----------
     file:
-        a program in any kind of file that hlokit reads; `-` is the standard input. A snapshot of XLA's has the
-        arguments too. Of StableHLO tests (`// -----` between them) each is run; assertions (check.expect_eq, ...) that
-        fail are errors.
+        a program in any kind of file that hlokit reads; `-` is standard input. One of XLA's snapshots also contains
+        the arguments. In a file of StableHLO tests (separated by `// -----`) each test is run; failed assertions
+        (check.expect_eq, ...) are errors.
     input:
-        an .npz with an array per parameter, named as the parameters, or in0, in1, ..., or arr_0, arr_1, ...; `-` is
-        the standard input.
-        Types that NumPy lacks (bf16, f8, ...) may be held as unsigned integers of the same width.
-        Without {device} in its name all devices take the same. Or values, one --input for each parameter in order: a
-        type and what every element is, f32[4,8]=1 or 4x8xf32=1, or a literal of HLO, 's32[3]={1, 2, 3}'.
+        an .npz with an array for each parameter, named after the parameters, or in0, in1, ..., or arr_0, arr_1, ...;
+        `-` is standard input. Types that NumPy lacks (bf16, f8, ...) may be stored as unsigned integers of the same
+        width. Without {device} in the name, all devices take the same arguments. Alternatively values, one --input for
+        each parameter in order: a shape and the value of all elements, f32[4,8]=1 or 4x8xf32=1, or an HLO literal,
+        's32[3]={1, 2, 3}'.
     random:
-        make the arguments up, from this seed; each device has its own.
+        use random arguments with this seed; each device has different ones.
     output:
-        an .npz for the results, out0, out1, ...; types that NumPy lacks as unsigned integers. `-`: to the standard
-        output, which then has nothing else.
+        an .npz for the results, out0, out1, ...; types that NumPy lacks are stored as unsigned integers. `-`: write it
+        to standard output and print nothing else.
     expect:
-        an .npz with the results that are expected, out0, out1, ...; exit status 1 if a result is another.
+        an .npz with the expected results, out0, out1, ...; exit status 1 if a result differs.
     rtol, atol:
-        with --expect, results may be off by atol + rtol times what is expected; without, the values are the same.
+        with --expect, results may differ by atol + rtol times the expected value; without these, the values must be
+        equal.
     replicas:
-        how many replicas run it; by default as many as the file says, under mpirun one a process.
+        number of replicas; by default the number in the file, under mpirun one for each process.
     partitions:
-        how many partitions run it.
+        number of partitions.
     seed:
         the seed of the program's own random numbers.
     trap_nan:
-        on the interpreter, stop at the first instruction that makes a NaN of operands without; exit status 1.
+        on the interpreter, stop at the first instruction that makes a NaN from operands without one; exit status 1.
     after:
-        names of instructions, with commas between them: on the interpreter, print what each gives when it has run.
+        names of instructions, separated by commas: on the interpreter, print the result of each after it has run.
     backend:
-        interpreter, or cpu: as machine code, which the following options imply.
+        interpreter, or cpu for machine code, which the following options imply.
     shadow:
-        check every kernel against the interpreter; a reproducer of what is wrong goes to this folder.
+        check every kernel against the interpreter; a reproducer of a wrong kernel is written to this folder.
     profile:
-        print the times of the steps, and write a trace for Perfetto or chrome://tracing here.
+        print the times of the steps, and write a trace for Perfetto or chrome://tracing to this file.
     xla_dump_to:
         the folder for dumps of the program at all stages ("-": standard output).
     xla_dump_hlo_pass_re:
-        also after each pass of such a name that changes it.
+        also dump the program after each pass that changes it and whose name matches.
     xla_disable_hlo_passes:
-        names of passes to leave out, with commas between them.
+        names of passes to skip, separated by commas.
     """
     flags = {
         "xla_dump_to": xla_dump_to,
@@ -121,10 +122,10 @@ def run(
     way = _Way(backend, given, seed, trap_nan, after, shadow, profile)
     literals = [word for word in input if is_literal(word)]
     if (literals and len(literals) < len(input)) or len(input) - len(literals) > 1:
-        raise ArgumentError("--input takes one file, or one value for each parameter")
+        raise ArgumentError("--input: expected one file, or one value for each parameter")
     source = Path(input[0]) if input and not literals else None
     if is_standard(file) and is_standard(source):
-        raise ArgumentError("the program and --input cannot both be the standard input")
+        raise ArgumentError("the program and --input cannot both be standard input")
     with job() as devices:
         modules, recorded = _loaded(file, None if source is None else path_of(source, devices.rank))
         if len(modules) > 1 and (output is not None or profile is not None):
@@ -152,7 +153,7 @@ def run(
 def _as_expected(result: Any, path: Path, rtol: float, atol: float) -> bool:
     """Whether a result is what a file has; says on standard error where it is not."""
     if rtol < 0 or atol < 0:
-        raise ArgumentError("--rtol and --atol take numbers of at least 0")
+        raise ArgumentError("--rtol and --atol must be at least 0")
     arrays = arrays_in(content_of(path))
     found = [leaf for leaf in leaves_of(result) if leaf is not None]
     if len(arrays) != len(found):
@@ -202,9 +203,9 @@ def _backend(
     if backend is None:
         backend = "cpu" if compiled else "interpreter"
     if backend == "interpreter" and compiled:
-        raise ArgumentError("--shadow, --profile and the xla flags are for --backend cpu")
+        raise ArgumentError("--shadow, --profile and the xla flags need --backend cpu")
     if backend == "cpu" and (trap_nan or after is not None):
-        raise ArgumentError("--trap-nan and --after are for the interpreter: without --backend cpu and what implies it")
+        raise ArgumentError("--trap-nan and --after need the interpreter: omit --backend cpu and options that imply it")
     return backend
 
 
@@ -296,7 +297,7 @@ def _check_several(count: int, output: Path | None, profile: Path | None, after:
     if count > 1 and after is not None:
         raise UnsupportedError("--after: for one device only")
     if count > 1 and output is not None and "{device}" not in str(output):
-        raise ArgumentError(f"--output {output}: {{device}} is to be in the name, for {count} devices")
+        raise ArgumentError(f"--output {output}: the name must contain {{device}}, for {count} devices")
     if count > 1 and profile is not None:
         raise UnsupportedError("--profile: for one device only")
 

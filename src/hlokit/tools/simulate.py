@@ -34,34 +34,35 @@ def simulate(
     trace: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Replays a module's collectives on a model of a network: times, bytes on links, the critical path.
+    """Simulates a module's collectives on a model of a network: times, bytes on links, the critical path.
 
     Parameters
     ----------
     file:
-        a program in any kind of file that hlokit reads; `-` is the standard input.
+        a program in any kind of file that hlokit reads; `-` is standard input.
     topology:
         ring:N, mesh:AxB.., torus:AxB.., switch:N, full:N, tree:N, tree:AxB.. or hosts:HxD (hosts of D devices).
     bandwidth:
-        of a link, as 100GB/s; or, with commas, one for each axis of the topology, for trees from the root.
+        bandwidth of a link, as 100GB/s, or one for each axis of the topology, separated by commas; for trees from the
+        root.
     latency:
-        of a link, as 1us; or one for each axis.
+        latency of a link, as 1us, or one for each axis.
     replicas:
-        how many replicas run it; by default as the file says, or else one on each device.
+        number of replicas; by default the number in the file, or else one on each device.
     partitions:
-        how many partitions run it; by default as many as the file says.
+        number of partitions; by default the number in the file.
     algorithm:
-        for the collectives that have it; auto is the quickest.
+        the algorithm of collectives that have a choice; auto is the fastest.
     flops:
-        operations a second of a device, as 100TFLOPS. Without this and the next, computing takes no time.
+        operations per second of a device, as 100TFLOPS. Without this and the next option, computation takes no time.
     memory_bandwidth:
-        of a device, as 1TB/s.
+        memory bandwidth of a device, as 1TB/s.
     trip_count:
-        how often loops run of which it is not known.
+        number of iterations of loops for which it is not known.
     trace:
-        write a trace for Perfetto or chrome://tracing here.
+        write a trace for Perfetto or chrome://tracing to this file.
     json:
-        print everything as JSON.
+        print all results as JSON.
     """
     module = loaded(file)
     verify(module)

@@ -1,4 +1,4 @@
-"""Exit statuses, one table for all subcommands, which errors end with which, and how errors are told."""
+"""Exit statuses: one table for all subcommands, the errors that end with each, and the printing of errors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from hlokit.errors import EvaluationError, HlokitError, OutOfMemoryError, ParseE
 
 DONE = 0
 FOUND = 1
-"""A finding or a difference: what `check` finds, a pass that breaks a rule, a program that goes wrong as it runs."""
+"""A finding or a difference: a finding of `check`, a pass that breaks a rule, a program that fails while it runs."""
 BAD = 2
-"""Nothing was done: bad input, a file that cannot be read or is not a program, what is not supported, wrong usage."""
+"""Nothing was done: bad input, a file that cannot be read or is not a program, an unsupported feature, wrong usage."""
 INTERRUPTED = 130
 BROKEN_PIPE = 141
-"""The reader of the output went away before its end."""
+"""The reader of the output closed it before its end."""
 
 
 def status_of(error: BaseException) -> int:

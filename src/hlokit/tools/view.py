@@ -1,4 +1,4 @@
-"""hlokit view: a program as a page to look at."""
+"""hlokit view: a program as an HTML page."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ def view(
     random: int | None = None,
     mesh: str | None = None,
 ) -> None:
-    """Writes a page that shows a program: passes, graph, loops, LLVM text, assembly, memory. It opens in any browser,
-    without a server or a network.
+    """Writes a page that shows a program: passes, graph, loops, LLVM text, assembly, memory.
+
+    The page opens in any browser, without a server or a network.
 
     Parameters
     ----------
     file:
-        a program in any kind of file that hlokit reads; `-` is the standard input.
+        a program in any kind of file that hlokit reads; `-` is standard input.
     output:
-        the page; by default NAME.html in this folder, with the file's name; `-` is the standard output.
+        the page; by default NAME.html in the current folder, with the file's name; `-` is standard output.
     graph:
-        the graph and the default passes alone, without machine code.
+        only the graph and the default passes, without machine code.
     input:
-        arguments as .npz, as `hlokit run` takes them: the program is run and the page shows the time of each step.
+        arguments as for `hlokit run`: the program is run, and the page shows the time of each step.
     random:
-        the seed of random arguments, for the same.
+        the same with random arguments: their seed.
     mesh:
-        axes and their sizes, as a=2,b=4: the program is divided, and the page shows shardings, collectives and why
-        there are any.
+        axes and their sizes, as a=2,b=4: the program is divided, and the page shows shardings, collectives and their
+        reasons.
     """
     module = loaded(file)
     verify(module)
@@ -54,7 +55,7 @@ def view(
     elif not graph:
         made: Any = compile_module(module)
         if not isinstance(made, Executable):
-            raise ArgumentError("view: a program of several devices: --graph shows its graph and passes")
+            raise ArgumentError("view: a program for several devices: --graph shows its graph and passes")
         times: Profile | None = None
         if input is not None or random is not None:
             times = made.profile(*arguments_for(module, input, random))
