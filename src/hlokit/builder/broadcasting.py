@@ -19,8 +19,8 @@ def broadcast_operands(
     """Both operands expanded to one shape: first the one of lower rank in dimensions, then sizes of 1 (BCAST-15).
 
     `broadcast_dimensions[i]` is the dimension of the operand of higher rank that dimension i of the other becomes.
-    Raises ShapeError, before anything is emitted: BIN-3 for what is not an array, `types_rule` for different element
-    types, BCAST-3 to BCAST-16 and DYN-BCAST-3 for dimensions that do not go together.
+    Raises ShapeError, before anything is emitted: BIN-3 for an operand that is no array, `types_rule` for different
+    element types, BCAST-3 to BCAST-16 and DYN-BCAST-3 for dimensions that do not go together.
     """
     try:
         dimensions = integers(broadcast_dimensions, "BCAST-6", "broadcast_dimensions")

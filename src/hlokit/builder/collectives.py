@@ -106,7 +106,7 @@ def all_gather(
     operand : XlaOp
         An array, or a tuple of arrays.
     all_gather_dimension : int
-        The dimension that the members' operands follow each other in.
+        The dimension along which the members' operands are concatenated.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def all_gather_tuple(
     operands : sequence of XlaOp
         The arrays.
     all_gather_dimension : int
-        The dimension that the members' operands follow each other in.
+        The dimension along which the members' operands are concatenated.
 
     Returns
     -------
@@ -355,7 +355,7 @@ def all_to_all(
     layout: Layout | None = None,
     channel_id: Channel = None,
 ) -> XlaOp:
-    """Cuts the operand into blocks along one dimension, sends block j to member j, joins what comes along another.
+    """Cuts the operand into blocks along one dimension, sends block j to member j, joins received blocks along another.
 
     Shape: shape[split] /= split_count, then shape[concat] *= split_count. `split_count` is the size of the groups.
 
@@ -462,7 +462,7 @@ def collective_permute(
     operand: XlaOp, source_target_pairs: Iterable[tuple[int, int]], channel_id: Channel = None
 ) -> XlaOp:
     """For each (source, target), the target's result is the source's operand (CPERM rules).
-    Devices that are no target have zeros as their result.
+    On devices that are not a target the result is zero.
 
     Parameters
     ----------
@@ -479,7 +479,7 @@ def collective_permute(
     Raises
     ------
     ShapeError
-        A source or target is given twice (CPERM-4), an id is out of range (CPERM-5), or the operand is not an array
+        A source or target occurs twice (CPERM-4), an id is out of range (CPERM-5), or the operand is not an array
         (CPERM-8).
 
     Examples
@@ -536,7 +536,8 @@ def collective_broadcast(
 ) -> XlaOp:
     """The operand (or operands) of the first member of each group; zeros for members of no group (BEY-63).
 
-    With `has_dynamic_root` the last operand is a vector s32[n] that says for each of the n others which member's it is.
+    With `has_dynamic_root` the last operand is a vector s32[n] that gives the member whose
+    value is used, for each of the n other operands.
 
     Parameters
     ----------
@@ -575,7 +576,8 @@ def collective_reduce(
 ) -> XlaOp:
     """The result of all_reduce for the first member of each group; zeros for the others (BEY-82).
 
-    With `has_dynamic_root` the last operand is a vector s32[n] that says for each of the n others which member has it.
+    With `has_dynamic_root` the last operand is a vector s32[n] that gives the member that
+    receives the result, for each of the n other operands.
 
     Parameters
     ----------
@@ -620,8 +622,8 @@ def ragged_all_to_all(
 ) -> XlaOp:
     """Sends rows [input_offsets[j], input_offsets[j] + send_sizes[j]) of the input to member j (BEY-65).
 
-    Member j writes them to its output from row output_offsets[j] on. Rows of the output that no member writes stay as
-    they are.
+    Member j writes them to its output from row output_offsets[j] on. Rows of the output that no member writes are
+    unchanged.
 
     Parameters
     ----------
@@ -646,7 +648,7 @@ def ragged_all_to_all(
     Raises
     ------
     ShapeError
-        The operands do not fit each other (BEY-65), or the groups are wrong: GRP-2, GRP-3, GRP-5.
+        The operands do not match (BEY-65), or the groups are wrong: GRP-2, GRP-3, GRP-5.
 
     Examples
     --------

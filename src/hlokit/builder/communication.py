@@ -118,15 +118,15 @@ def after_all(builder: Builder, tokens: Sequence[XlaOp]) -> XlaOp:
 def infeed(builder: Builder, shape: Shape | DType, config: str = "") -> XlaOp:
     """The next item of the device's infeed queue, of `shape` (INFEED rules).
 
-    Infeeds of one builder follow each other in the order of the calls (INFEED-5); from the second on a warning says
-    so: infeed_with_token says the order in the program.
+    Infeeds of one builder run in the order of the calls (INFEED-5). From the second infeed on a warning is given,
+    because only infeed_with_token states the order in the program.
 
     Parameters
     ----------
     shape : Shape or DType
         The shape of the item: an array's, or a tuple of arrays'.
     config : str, optional
-        Text that is kept with the instruction.
+        Text that is stored with the instruction.
 
     Returns
     -------
@@ -162,7 +162,7 @@ def infeed_with_token(token: XlaOp, shape: Shape | DType, config: str = "") -> X
     shape : Shape or DType
         The shape of the item: an array's, or a tuple of arrays'.
     config : str, optional
-        Text that is kept with the instruction.
+        Text that is stored with the instruction.
 
     Returns
     -------
@@ -172,7 +172,7 @@ def infeed_with_token(token: XlaOp, shape: Shape | DType, config: str = "") -> X
     Raises
     ------
     ShapeError
-        INFEED-10 unless `token` is one, INFEED-7 for nested tuples.
+        INFEED-10 unless `token` is a token, INFEED-7 for nested tuples.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def outfeed(operand: XlaOp, shape_with_layout: Shape, outfeed_config: str = "") 
     shape_with_layout : Shape
         The operand's shape, with the layout of the item in the queue.
     outfeed_config : str, optional
-        Text that is kept with the instruction.
+        Text that is stored with the instruction.
 
     Returns
     -------
@@ -228,7 +228,7 @@ def outfeed_with_token(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, o
     shape_with_layout : Shape
         The operand's shape, with the layout of the item in the queue.
     outfeed_config : str, optional
-        Text that is kept with the instruction.
+        Text that is stored with the instruction.
 
     Returns
     -------
@@ -238,7 +238,7 @@ def outfeed_with_token(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, o
     Raises
     ------
     ShapeError
-        OUTFEED-3 unless the shape is the operand's, OUTFEED-4 unless `token` is one.
+        OUTFEED-3 unless the shape is the operand's, OUTFEED-4 unless `token` is a token.
 
     Examples
     --------
@@ -267,7 +267,7 @@ def send(operand: XlaOp, channel_handle: ChannelHandle) -> XlaOp:
     Raises
     ------
     ShapeError
-        The channel is the host's (COMM-4).
+        The channel is a host channel (COMM-4).
 
     Examples
     --------
@@ -316,7 +316,7 @@ def send_to_host(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, handle:
     operand : XlaOp
         An array.
     shape_with_layout : Shape
-        The operand's shape, with the layout that the host gets.
+        The operand's shape, with the layout in which the host receives it.
 
     Returns
     -------
@@ -326,7 +326,7 @@ def send_to_host(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, handle:
     Raises
     ------
     ShapeError
-        `token` is not one, the channel is not device_to_host, or the shape is not the operand's: COMM-4, COMM-15.
+        `token` is not a token, the channel is not device_to_host, or the shape is not the operand's: COMM-4, COMM-15.
 
     Examples
     --------
@@ -342,7 +342,7 @@ def send_to_host(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, handle:
 
 
 def recv(builder: Builder, shape: Shape | DType, channel_handle: ChannelHandle) -> XlaOp:
-    """The value of `shape` that the send on the channel gave (COMM-2).
+    """The value of `shape` that was sent on the channel (COMM-2).
 
     Returns
     -------
@@ -352,7 +352,7 @@ def recv(builder: Builder, shape: Shape | DType, channel_handle: ChannelHandle) 
     Raises
     ------
     ShapeError
-        `shape` is not a shape (SHAPE-1), or the channel is the host's (COMM-4).
+        `shape` is not a shape (SHAPE-1), or the channel is a host channel (COMM-4).
 
     Examples
     --------
@@ -365,7 +365,7 @@ def recv(builder: Builder, shape: Shape | DType, channel_handle: ChannelHandle) 
 
 @checks_as("recv")
 def recv_with_token(token: XlaOp, shape: Shape | DType, handle: ChannelHandle) -> XlaOp:
-    """(data, token): what the send on the channel gave (COMM rules).
+    """(data, token): the value that was sent on the channel (COMM rules).
 
     Returns
     -------
@@ -405,7 +405,7 @@ def recv_from_host(token: XlaOp, shape: Shape | DType, handle: ChannelHandle) ->
     Raises
     ------
     ShapeError
-        `token` is not one, or the channel is not host_to_device: COMM-4, COMM-15.
+        `token` is not a token, or the channel is not host_to_device: COMM-4, COMM-15.
 
     Examples
     --------

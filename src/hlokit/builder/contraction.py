@@ -124,7 +124,7 @@ def ragged_dot(
     precision_config: PrecisionConfig = None,
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """`dot_general` in groups: `group_sizes` cuts one dimension of lhs into consecutive ranges (BEY-42, BEY-43).
+    """`dot_general` in groups: `group_sizes` divides one dimension of lhs into consecutive ranges (BEY-42, BEY-43).
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def ragged_dot(
     Raises
     ------
     ShapeError
-        The operands and dimension numbers do not fit each other: BEY-42, BEY-43, DOTG-3 to DOTG-8.
+        The operands and dimension numbers do not match: BEY-42, BEY-43, DOTG-3 to DOTG-8.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def scaled_dot(
     precision_config: PrecisionConfig = None,
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """`dot_general` of lhs * lhs_scale and rhs * rhs_scale, each scale holding for blocks of its operand (BEY-44).
+    """`dot_general` of lhs * lhs_scale and rhs * rhs_scale, where each scale applies to a block (BEY-44).
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def scaled_dot(
     Raises
     ------
     ShapeError
-        The operands and dimension numbers do not fit each other: BEY-44, DOTG-3 to DOTG-8.
+        The operands and dimension numbers do not match: BEY-44, DOTG-3 to DOTG-8.
 
     Examples
     --------

@@ -41,7 +41,7 @@ def tuple_(builder: Builder, elements: Sequence[Any]) -> XlaOp:
     Raises
     ------
     BuildError
-        An element is of another builder, or the builder has been built (BUILDER-3).
+        An element belongs to another builder, or the builder has been built (BUILDER-3).
 
     Examples
     --------
@@ -82,7 +82,7 @@ def get_tuple_element(tuple_data: XlaOp, index: int) -> XlaOp:
 
 
 def optimization_barrier(operand: XlaOp) -> XlaOp:
-    """The operand, across which no optimisation moves computation (OPTBAR rules).
+    """The operand, with a barrier across which optimisations move no computation (OPTBAR rules).
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def optimization_barrier(operand: XlaOp) -> XlaOp:
     Raises
     ------
     BuildError
-        `operand` is of another builder, or its builder has been built (BUILDER-3).
+        `operand` belongs to another builder, or its builder has been built (BUILDER-3).
 
     Examples
     --------
@@ -149,12 +149,12 @@ def composite_call(
 ) -> XlaOp:
     """A call that backends may replace by an operation called `name` (BEY-51); the value is that of the call.
 
-    `attributes` is text that the backend understands; both travel as frontend attributes composite.*.
+    `attributes` is text for the backend; both are stored as frontend attributes composite.*.
 
     Parameters
     ----------
     computation : Computation, HloModule or callable
-        The computation: of any parameters and result.
+        The computation, with any parameters and result.
     operands : sequence of XlaOp or number
         The arguments, each of the parameter's shape.
     name : str
@@ -172,7 +172,7 @@ def composite_call(
     Raises
     ------
     ShapeError
-        The operands do not fit the computation: CALL-3, CALL-4.
+        The operands do not match the parameters of the computation: CALL-3, CALL-4.
 
     Examples
     --------
@@ -252,7 +252,7 @@ def while_(condition: ComputationLike, body: ComputationLike, init: XlaOp | Sequ
     body : Computation, HloModule or callable
         Takes a value of shape T to one of shape T.
     init : XlaOp or sequence of XlaOp
-        The value of shape T that the first run gets; a sequence of handles is their tuple.
+        The value of shape T for the first iteration; a sequence of handles is their tuple.
 
     Returns
     -------
@@ -296,11 +296,11 @@ def conditional(
 ) -> XlaOp: ...
 @checks_as("conditional")
 def conditional(*arguments: Any, **named: Any) -> XlaOp:
-    """One of several computations on its own operand; no other branch runs (COND rules).
+    """The result of one of several computations, each with its own operand; the other branches do not run (COND rules).
 
     conditional(pred, true_operand, true_computation, false_operand, false_computation): by a pred[];
     conditional(branch_index, branch_computations, branch_operands): by an s32[]; an index outside [0, N) takes the last
-    branch (COND-8). All branches give the same shape.
+    branch (COND-8). All branches return the same shape.
 
     Parameters
     ----------

@@ -242,12 +242,12 @@ def conv_general_dilated(
 ) -> XlaOp:
     """The most general convolution: dilations of both operands and a kernel flipped along some dimensions.
 
-    Every list is empty or has an entry per spatial dimension. Rules CONV.
+    Every list is empty or has one entry for each spatial dimension. Rules CONV.
 
     Parameters
     ----------
     window_reversal : sequence of bool, optional
-        For each spatial dimension whether the kernel is flipped. Empty or None: nowhere.
+        For each spatial dimension, whether the kernel is flipped. Empty or None: in none.
 
     Returns
     -------

@@ -48,8 +48,8 @@ def _misuse(error: Exception, function: Callable[..., Any], args: tuple[Any, ...
 class Builder:
     """Builds one computation (BUILDER rules). Op functions append to the builder of their operands.
 
-    Every op is checked at once: a rule that is broken raises ShapeError, with the file and line of the code that made
-    it. The first error stays in `first_error` (BUILDER-2).
+    Every op is checked when it is appended: if it breaks a rule, ShapeError is raised with the file and line of the
+    code that made it. The first error is kept in `first_error` (BUILDER-2).
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class Builder:
         name : str, optional
             Its name; by default one is made up.
         replicated_at_leaf_buffers : sequence of bool, optional
-            For each leaf of the shape whether it is the same on all replicas (BEY-20). Empty: nothing is said.
+            For each leaf of the shape, whether it is the same on all replicas (BEY-20). Empty: not stated.
 
         Returns
         -------
@@ -154,16 +154,16 @@ class Builder:
         return handle
 
     def constant(self, value: Any, dtype: DType | None = None, shape: Shape | None = None) -> XlaOp:
-        """A constant. More than one element, all equal, become a broadcast of the scalar (BUILDER-8).
+        """A constant. An array of several equal elements becomes a broadcast of a scalar (BUILDER-8).
 
         Parameters
         ----------
         value : number, array or Literal
-            What NumPy or DLPack can read, or a Literal.
+            A value that NumPy or DLPack can read, or a Literal.
         dtype : DType, optional
-            The element type; by default the value's, of Python numbers by BUILDER-7.
+            The element type; by default that of the value, for Python numbers by BUILDER-7.
         shape : Shape, optional
-            The shape, which may have a layout; in the place of `dtype`.
+            The shape, which may have a layout; used instead of `dtype`.
 
         Returns
         -------
@@ -308,7 +308,7 @@ class Builder:
         Parameters
         ----------
         array : array
-            What NumPy or DLPack can read.
+            A value that NumPy or DLPack can read.
         shape_with_layout : Shape, optional
             The shape, with the layout; by default the array's, row-major.
 
@@ -374,7 +374,7 @@ class Builder:
         return iota(self, dtype(shape)[iota_dimension if size is None else size], 0)
 
     def replica_id(self) -> XlaOp:
-        """The number of the replica that runs this, u32[] (REPID rules).
+        """The number of the replica that runs the program, u32[] (REPID rules).
 
         Returns
         -------
@@ -397,7 +397,7 @@ class Builder:
         return replica_id(self)
 
     def partition_id(self) -> XlaOp:
-        """The number of the partition that runs this, u32[] (BEY-66).
+        """The number of the partition that runs the program, u32[] (BEY-66).
 
         Returns
         -------
@@ -477,7 +477,7 @@ class Builder:
         shape : Shape
             The item's shape: an array's, or a tuple of arrays'.
         config : str, optional
-            Text that is kept with the instruction.
+            Text that is stored with the instruction.
 
         Returns
         -------
@@ -517,7 +517,7 @@ class Builder:
         Raises
         ------
         ShapeError
-            The operands do not fit the computation: CALL-3, CALL-4.
+            The operands do not match the parameters of the computation: CALL-3, CALL-4.
 
         Examples
         --------
@@ -539,7 +539,7 @@ class Builder:
         shape : Shape
             The item's shape: an array's, or a tuple of arrays'.
         config : str, optional
-            Text that is kept with the instruction.
+            Text that is stored with the instruction.
 
         Returns
         -------
@@ -549,7 +549,7 @@ class Builder:
         Raises
         ------
         ShapeError
-            `token` is not one (INFEED-10), or the shape is not one of these (INFEED-7).
+            `token` is not a token (INFEED-10), or the shape is not one of these (INFEED-7).
 
         Examples
         --------
@@ -584,7 +584,7 @@ class Builder:
         called : sequence of Computation, optional
             The computations that the op calls, in the order of its roles.
         shape : Shape, optional
-            The result's shape, where the op does not say it.
+            The result's shape, if the op does not determine it.
         name : str, optional
             The instruction's name; by default one is made up.
 
@@ -598,7 +598,7 @@ class Builder:
         ShapeError
             A rule of the op is broken.
         BuildError
-            An operand is of another builder, or the builder has been built (BUILDER-3).
+            An operand belongs to another builder, or the builder has been built (BUILDER-3).
 
         Examples
         --------
@@ -607,7 +607,7 @@ class Builder:
         s32[2]
         """
         if self._is_built:
-            raise BuildError(f"builder {self.name} has been built: it takes no more ops", "BUILDER-3")
+            raise BuildError(f"builder {self.name} has been built: it accepts no more ops", "BUILDER-3")
         for operand in operands:
             if operand.builder is not self:
                 raise self._record(BuildError(f"{op.opcode}: {self._foreign(operand)}", "BUILDER-3"))
@@ -629,7 +629,7 @@ class Builder:
         return XlaOp(self, instruction)
 
     def handle(self, value: Any, like: XlaOp | None = None) -> XlaOp:
-        """`value` if it is a handle, else a constant of it; a Python number takes the element type of `like`.
+        """`value` if it is a handle, else a constant with this value; a Python number takes the element type of `like`.
 
         Parameters
         ----------
@@ -678,7 +678,7 @@ class Builder:
 
     @contextmanager
     def sharding(self, sharding: Sharding | str | None) -> Generator[None]:
-        """Instructions appended inside get this sharding (a Sharding or its text).
+        """Gives this sharding (a Sharding or its text) to instructions appended inside.
 
         Parameters
         ----------
@@ -711,7 +711,7 @@ class Builder:
             self._sharding = before
 
     def set_sharding(self, sharding: Sharding | str | None) -> None:
-        """Instructions appended from here on get this sharding (a Sharding or its text); None: none.
+        """Gives this sharding (a Sharding or its text) to instructions appended from now on; None: none.
 
         Parameters
         ----------
@@ -737,7 +737,7 @@ class Builder:
         self._sharding = sharding
 
     def clear_sharding(self) -> None:
-        """Instructions appended from here on get no sharding.
+        """Appends instructions without a sharding from now on.
 
             >>> b = hk.Builder(source_info=False)
             >>> b.set_sharding("{replicated}")
@@ -749,7 +749,7 @@ class Builder:
 
     @contextmanager
     def metadata(self, **fields: Any) -> Generator[None]:
-        """Instructions appended inside get these metadata fields: op_type, op_name, source_file, source_line, ...
+        """Gives these metadata fields to instructions appended inside: op_type, op_name, source_file, source_line, ...
 
         Parameters
         ----------
@@ -783,7 +783,7 @@ class Builder:
 
     @property
     def current_metadata(self) -> Metadata | None:
-        """The metadata that instructions appended from now on get a copy of.
+        """The metadata of which instructions appended from now on receive a copy.
 
             >>> b = hk.Builder()
             >>> with b.metadata(op_name="layer1"):
@@ -793,12 +793,12 @@ class Builder:
         return self._metadata
 
     def set_metadata(self, metadata: Metadata | None) -> None:
-        """Instructions appended from here on get a copy of this metadata; None: none but the source's line.
+        """Gives a copy of this metadata to instructions appended from now on; None: only the source line.
 
         Parameters
         ----------
         metadata : Metadata or None
-            The metadata; None: the source's line alone.
+            The metadata; None: only the source line.
 
         Examples
         --------
@@ -813,7 +813,7 @@ class Builder:
 
     @contextmanager
     def frontend_attributes(self, attributes: dict[str, str]) -> Generator[None]:
-        """Instructions appended inside get these frontend attributes, added to those already set.
+        """Gives these frontend attributes to instructions appended inside, in addition to those already set.
 
         Parameters
         ----------
@@ -823,7 +823,7 @@ class Builder:
         Returns
         -------
         context manager
-            Instructions appended inside get these, besides those already set.
+            Instructions appended inside have these attributes, in addition to those already set.
 
         Examples
         --------
@@ -858,7 +858,7 @@ class Builder:
         Raises
         ------
         BuildError
-            The handle is of another builder (BUILDER-3).
+            The handle belongs to another builder (BUILDER-3).
 
         Examples
         --------
@@ -884,7 +884,7 @@ class Builder:
         Raises
         ------
         BuildError
-            The root is of another builder (BUILDER-3), or parameters are missing (BUILDER-5).
+            The root belongs to another builder (BUILDER-3), or parameters are missing (BUILDER-5).
         ShapeError
             There is no instruction (HCOMP-5).
 
@@ -899,7 +899,7 @@ class Builder:
         return ProgramShape([p.shape for p in parameters], result, [p.name for p in parameters])
 
     def is_constant(self, op: XlaOp) -> bool:
-        """Whether `op` depends on no parameter and on nothing stateful (BUILDER-12).
+        """Whether `op` depends neither on a parameter nor on anything stateful (BUILDER-12).
 
         Parameters
         ----------
@@ -909,12 +909,12 @@ class Builder:
         Returns
         -------
         bool
-            Whether its value depends on no parameter and on nothing stateful.
+            Whether its value depends neither on a parameter nor on anything stateful.
 
         Raises
         ------
         BuildError
-            The handle is of another builder (BUILDER-3).
+            The handle belongs to another builder (BUILDER-3).
 
         Examples
         --------
@@ -974,18 +974,18 @@ class Builder:
         Parameters
         ----------
         output_index : sequence of int
-            The place in the result: indices of nested tuples. Empty: the result itself.
+            The position in the result: indices of nested tuples. Empty: the result itself.
         param_number : int
             The parameter.
         param_index : sequence of int, optional
-            The place in the parameter.
+            The position in the parameter.
         kind : str, optional
             "may-alias" or "must-alias".
 
         Raises
         ------
         BuildError
-            At build: a place does not exist, or is given twice (BUILDER-13).
+            At build: a position does not exist, or is given twice (BUILDER-13).
 
         Examples
         --------
@@ -1005,12 +1005,12 @@ class Builder:
         param_number : int
             The parameter.
         param_index : sequence of int, optional
-            The place in the parameter: indices of nested tuples.
+            The position in the parameter: indices of nested tuples.
 
         Raises
         ------
         BuildError
-            At build: the place does not exist (BUILDER-13).
+            At build: the position does not exist (BUILDER-13).
 
         Examples
         --------
@@ -1069,7 +1069,7 @@ class Builder:
         self._reported = True
 
     def build_computation(self, root: XlaOp | Sequence[XlaOp] | None = None) -> Computation:
-        """The computation, to be called by other builders' ops. The builder takes no more ops afterwards.
+        """The computation, which ops of other builders can call. The builder accepts no more ops afterwards.
 
         Without `root` the last op is the result (BUILDER-4); a sequence of handles makes a tuple.
         Raises BuildError: BUILDER-5 when parameter numbers have holes, BUILDER-4 without any op.
@@ -1109,7 +1109,7 @@ class Builder:
                 raise self._record(BuildError(message, "BUILDER-4"))
             root = tuple_(self, list(root))
         if not len(self.computation):
-            raise self._record(BuildError(f"builder {self.name} has no op to be the root", "BUILDER-4"))
+            raise self._record(BuildError(f"builder {self.name} has no op that can be the root", "BUILDER-4"))
         numbers: list[int] = [p.op.number for p in self.computation.parameters]  # type: ignore[attr-defined]
         if numbers != list(range(len(numbers))):
             message = f"parameter numbers {numbers} do not cover 0..{len(numbers) - 1}"
@@ -1119,7 +1119,7 @@ class Builder:
         return self.computation
 
     def build(self, root: XlaOp | Sequence[XlaOp] | None = None) -> HloModule:
-        """A module with this computation as its entry; called computations come along, names are made unique.
+        """A module with this computation as its entry. Called computations are included, and names are made unique.
 
         Parameters
         ----------

@@ -55,11 +55,11 @@ def custom_call(
     has_side_effect : bool, optional
         Whether the call has effects besides its result. Otherwise the function must be pure (CCALL-7).
     output_operand_aliasing : sequence of (index, (operand, index)), optional
-        Parts of the result that lie in the memory of parts of operands.
+        Parts of the result that share the memory of parts of operands.
     literal : Any, optional
-        A constant that is kept with the instruction.
+        A constant that is stored with the instruction.
     schedule : str, optional
-        A hint for schedulers, which is kept with the instruction.
+        A hint for schedulers, which is stored with the instruction.
     api_version : str, optional
         API_VERSION_TYPED_FFI for an FFI handler.
 
@@ -71,7 +71,7 @@ def custom_call(
     Raises
     ------
     ShapeError
-        The target's name is reserved (CCALL-5), or another argument does not fit: CCALL-6, CCALL-8.
+        The target's name is reserved (CCALL-5), or another argument is not valid: CCALL-6, CCALL-8.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def custom_call_with_layout(
     opaque: str = "",
     **options: Any,
 ) -> XlaOp:
-    """custom_call whose operands and result lie in memory as the shapes' layouts say; only C functions see that.
+    """custom_call whose operands and result have the memory layouts of the shapes; only C functions can observe this.
 
     `options`: the further arguments of custom_call.
 
@@ -111,7 +111,8 @@ def custom_call_with_layout(
     Raises
     ------
     ShapeError
-        The target's name is reserved (CCALL-5), or the shapes are not the operands' but for layout (CCALL-8).
+        The target's name is reserved (CCALL-5), or the shapes differ from those of the operands in more than layout
+        (CCALL-8).
 
     Examples
     --------
@@ -135,10 +136,10 @@ def custom_call_with_computation(
     opaque: str = "",
     **options: Any,
 ) -> XlaOp:
-    """custom_call that hands its function a computation (CCALL-10); a Python one gets the operands' shapes.
+    """custom_call that passes a computation to its function (CCALL-10); a Python function also receives operand shapes.
 
-    Where no function is registered and the computation fits operands and result, its value is the result.
-    `options`: the further arguments of custom_call.
+    If no function is registered and the computation matches the operands and the result, the computation is evaluated
+    instead. `options`: the further arguments of custom_call.
 
     Parameters
     ----------
@@ -155,7 +156,7 @@ def custom_call_with_computation(
     Raises
     ------
     ShapeError
-        The target's name is reserved (CCALL-5), or another argument does not fit: CCALL-6, CCALL-8.
+        The target's name is reserved (CCALL-5), or another argument is not valid: CCALL-6, CCALL-8.
 
     Examples
     --------
@@ -198,7 +199,8 @@ def custom_call_with_computation_and_layouts(
     Raises
     ------
     ShapeError
-        The target's name is reserved (CCALL-5), or the shapes are not the operands' but for layout (CCALL-8).
+        The target's name is reserved (CCALL-5), or the shapes differ from those of the operands in more than layout
+        (CCALL-8).
 
     Examples
     --------
@@ -236,7 +238,7 @@ def custom_call_with_conv_dnums(
     window : Window, optional
         The window of the convolution.
     feature_group_count, batch_group_count : int, optional
-        Those of the convolution.
+        The group counts of the convolution.
 
     Returns
     -------
@@ -246,7 +248,8 @@ def custom_call_with_conv_dnums(
     Raises
     ------
     ShapeError
-        The target's name is reserved (CCALL-5), or the shapes are not the operands' but for layout (CCALL-8).
+        The target's name is reserved (CCALL-5), or the shapes differ from those of the operands in more than layout
+        (CCALL-8).
 
     Examples
     --------

@@ -28,20 +28,20 @@ PARAMETERS: Mapping[str, Mapping[str, Entry]] = {
         "operand": ("XlaOp", "The argument x: an array of any shape."),
         "lhs": (
             _VALUE,
-            "The first operand. Both operands have one element type and one shape, but for what broadcasting adds: a\n"
-            "scalar goes with every element of the other operand, a dimension of size 1 with any size. One of the two\n"
-            "may be a number or an array, which becomes a constant.",
+            "The first operand. Both operands have the same element type, and the same shape up to broadcasting: a\n"
+            "scalar is combined with every element of the other operand, and a dimension of size 1 with any size. One\n"
+            "of the two may be a number or an array, which becomes a constant.",
         ),
         "rhs": (_VALUE, "The second operand."),
         "broadcast_dimensions": (
             "sequence of int",
-            "Needed where the ranks differ and neither operand is a scalar: entry i is the dimension of the operand\n"
-            "of higher rank that dimension i of the other goes with. Entries ascend, one for each dimension of the\n"
-            "operand of lower rank. Otherwise empty.",
+            "Needed if the ranks differ and neither operand is a scalar: entry i is the dimension of the operand of\n"
+            "higher rank to which dimension i of the other operand corresponds. There is one entry for each dimension\n"
+            "of the operand of lower rank, in ascending order. Otherwise empty.",
         ),
     },
     "convolution": {
-        "lhs": ("XlaOp", "The input: batch, feature and spatial dimensions, as the dimension numbers say."),
+        "lhs": ("XlaOp", "The input: batch, feature and spatial dimensions, in the order of the dimension numbers."),
         "rhs": (
             _VALUE,
             "The kernel, of the same rank: output feature, input feature and spatial dimensions. Its input features\n"
@@ -58,19 +58,19 @@ PARAMETERS: Mapping[str, Mapping[str, Entry]] = {
     },
     "gamma": {"x": ("XlaOp", "The argument: a real floating array of any shape.")},
     "": {
-        "builder": ("Builder", "The builder that the instruction is added to."),
+        "builder": ("Builder", "The builder to which the instruction is added."),
         "result_accuracy": (
             'None, "highest" or tuple',
-            'The accuracy asked for: `("tolerance", atol, rtol, ulps)`, "highest", or None for the default. It is\n'
-            "kept with the instruction and changes no value (BEY-17).",
+            'The requested accuracy: `("tolerance", atol, rtol, ulps)`, "highest", or None for the default. It is\n'
+            "stored with the instruction and does not change values (BEY-17).",
         ),
         "replica_groups": (
             "ReplicaGroups or sequence of sequences of int",
-            "The groups of devices that take part together: lists of ids. Empty: one group of all (GRP-1).",
+            "The groups of devices that take part together: lists of ids. Empty: one group of all devices (GRP-1).",
         ),
         "channel_id": (
             "int or ChannelHandle",
-            "With one, devices of all partitions take part; without, the replicas of a partition (GRP-4).",
+            "With a channel, devices of all partitions take part; without, the replicas of a partition (GRP-4).",
         ),
         "layout": ("Layout", "The result's layout in memory."),
         "use_global_device_ids": (
@@ -81,11 +81,11 @@ PARAMETERS: Mapping[str, Mapping[str, Entry]] = {
         "shape_with_layout": ("Shape", "The result's shape, with its layout in memory."),
         "has_dynamic_root": (
             "bool",
-            "Whether the last operand is a vector s32[n] that names, for each of the n others, the member whose it is.",
+            "Whether the last operand is a vector s32[n] that gives, for each of the n other operands, its member.",
         ),
         "precision_config": (
             "str or sequence of str",
-            'The precision asked for, "default", "high" or "highest", of both operands or of each.',
+            'The requested precision, "default", "high" or "highest", for both operands or for each.',
         ),
         "preferred_element_type": ("DType", "The result's element type; by default the operands'."),
         "algorithm": ("str", 'How products are computed, by its name in HLO text, as "dot_bf16_bf16_f32_x3".'),
@@ -94,29 +94,41 @@ PARAMETERS: Mapping[str, Mapping[str, Entry]] = {
             "The distance between neighbouring positions of the window, for each of its dimensions. Empty: 1 in each.",
         ),
         "window_dimensions": ("sequence of int", "The window's sizes, one for each dimension of the operand."),
-        "lhs_dilation": ("sequence of int", "The distance of elements of `lhs`, for each spatial dimension. Empty: 1."),
-        "rhs_dilation": ("sequence of int", "The distance of elements of `rhs`, for each spatial dimension. Empty: 1."),
-        "feature_group_count": ("int", "Groups that the features are cut into; each is convolved by itself."),
-        "batch_group_count": ("int", "Groups that the batch is cut into; each has its own output features."),
+        "lhs_dilation": (
+            "sequence of int",
+            "The distance between elements of `lhs`, for each spatial dimension. Empty: 1.",
+        ),
+        "rhs_dilation": (
+            "sequence of int",
+            "The distance between elements of `rhs`, for each spatial dimension. Empty: 1.",
+        ),
+        "feature_group_count": (
+            "int",
+            "The number of groups into which features are divided; each is convolved separately.",
+        ),
+        "batch_group_count": (
+            "int",
+            "The number of groups into which the batch is divided; each has its own output features.",
+        ),
         "padding_type": ("str", '"PADDING_VALID" or "PADDING_SAME".'),
-        "token": ("XlaOp", "The token that says after what this happens."),
+        "token": ("XlaOp", "The token that precedes the operation."),
         "handle": ("ChannelHandle", "The channel, of one send and one recv."),
         "channel_handle": ("ChannelHandle", "The channel, of one send and one recv."),
         "shape": ("Shape or DType", "The shape of the result; an element type stands for its scalar."),
         "dtype": ("DType", "The element type."),
         "prototype": ("XlaOp", "The array whose shape and element type the result has."),
         "epsilon": ("float", "The number that is added to the variance."),
-        "feature_index": ("int", "The dimension of `operand` that counts features; F is its size."),
+        "feature_index": ("int", "The feature dimension of `operand`; F is its size."),
         "scale": (_VALUE, "The factor of each feature, [F], of the operand's element type."),
         "offset": (_VALUE, "The number added to each feature, [F], of the operand's element type."),
-        "call_target_name": ("str", "The name that the function is registered under."),
+        "call_target_name": ("str", "The name under which the function is registered."),
         "opaque": ("str", "A string for the function, or the attributes of an FFI handler (CCALL-7)."),
         "options": ("Any", "Further arguments of custom_call, by name."),
         "operand_shapes_with_layout": ("sequence of Shape", "The operands' shapes, with layouts."),
         "key": ("XlaOp", "The key of the generator, u64[]."),
         "initial_state": ("XlaOp", "The state of the generator, u64[] for ThreeFry, u64[2] for Philox."),
         "bit_generator": ("callable", "`three_fry_bit_generator` or `philox_bit_generator`."),
-        "indices_are_sorted": ("bool", "A promise that the indices ascend. No value depends on it."),
+        "indices_are_sorted": ("bool", "A promise that the indices are in ascending order. No value depends on it."),
         "computation": (_COMPUTATION, "Takes two scalars of the element type to one."),
         "dimension_numbers": (
             f"ConvolutionDimensionNumbers, {_NUMBERS}",
@@ -161,7 +173,7 @@ TYPE_RULES: Mapping[str, str] = {
 _ORDERS = ("ge", "gt", "le", "lt")
 _COMPARISONS = ("eq", "ne", *_ORDERS)
 _BROADCAST = "BCAST-3, BCAST-5 to BCAST-8, BCAST-13, BCAST-16"
-_HANDLES = "An operand is of another builder, or its builder has been built (BUILDER-3)."
+_HANDLES = "An operand belongs to another builder, or its builder has been built (BUILDER-3)."
 
 
 def completed(function: FunctionType) -> str | None:

@@ -57,7 +57,7 @@ def get_dimension_size(operand: XlaOp, dimension: int) -> XlaOp:
 
 
 def set_dimension_size(operand: XlaOp, val: Any, dimension: int) -> XlaOp:
-    """The operand with a dimension dynamic, of run-time size `val`, an s32[]; the data stays.
+    """The operand with a dynamic dimension of run-time size `val`, an s32[]; the data do not change.
 
     Rules SDS.
 
@@ -90,7 +90,7 @@ def set_dimension_size(operand: XlaOp, val: Any, dimension: int) -> XlaOp:
 
 
 def remove_dynamic_dimension(operand: XlaOp, dimension: int) -> XlaOp:
-    """The operand with a dynamic dimension static again, at its bound (BEY-25, SDS-7). Rules SDS.
+    """The operand with a dynamic dimension made static again, with its bound as size (BEY-25, SDS-7). Rules SDS.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def mhlo_dynamic_broadcast_in_dim(
     Raises
     ------
     ShapeError
-        The arguments do not fit each other (BEY-28).
+        The arguments do not match (BEY-28).
 
     Examples
     --------
@@ -188,7 +188,7 @@ def mhlo_dynamic_reshape(operand: XlaOp, output_shape: XlaOp, shape: Shape) -> X
     Raises
     ------
     ShapeError
-        The arguments do not fit each other (BEY-28).
+        The arguments do not match (BEY-28).
 
     Examples
     --------

@@ -267,7 +267,7 @@ def clz(operand: XlaOp) -> XlaOp:
 
 
 def copy(operand: XlaOp) -> XlaOp:
-    """The operand, as a value of its own (BEY-19).
+    """A copy of the operand (BEY-19).
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ def copy(operand: XlaOp) -> XlaOp:
     Raises
     ------
     BuildError
-        `operand` is of another builder, or its builder has been built (BUILDER-3).
+        `operand` belongs to another builder, or its builder has been built (BUILDER-3).
 
     Examples
     --------
@@ -316,7 +316,7 @@ def conj(operand: XlaOp) -> XlaOp:
 
 
 def exp(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """e to the x (EXP-1, UN-6).
+    """e to the power of x (EXP-1, UN-6).
 
     Examples
     --------
@@ -328,7 +328,7 @@ def exp(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 
 
 def exp2(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """2 to the x, of floating values (BEY-81, UN-6).
+    """2 to the power of x, for floating values (BEY-81, UN-6).
 
     Examples
     --------
@@ -365,7 +365,7 @@ def log(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 
 
 def log2(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """The logarithm to the base 2, of floating values (BEY-81, UN-6).
+    """The logarithm to the base 2, for floating values (BEY-81, UN-6).
 
     Examples
     --------
@@ -548,7 +548,7 @@ def mul(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 
 
 def div(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """x / y, of integers towards zero (DIV-1 to DIV-6, BIN-4).
+    """x / y; for integers rounded towards zero (DIV-1 to DIV-6, BIN-4).
 
     Examples
     --------
@@ -572,7 +572,7 @@ def rem(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 
 
 def max(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """The greater; NaN if either is NaN (MAX-1 to MAX-4).
+    """The larger of the two; NaN if either is NaN (MAX-1 to MAX-4).
 
     Examples
     --------
@@ -584,7 +584,7 @@ def max(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 
 
 def min(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """The lesser; NaN if either is NaN (MAX-1 to MAX-4).
+    """The smaller of the two; NaN if either is NaN (MAX-1 to MAX-4).
 
     Examples
     --------
@@ -596,7 +596,7 @@ def min(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 
 
 def pow(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs to the rhs (BEY-8, BEY-9).
+    """lhs to the power of rhs (BEY-8, BEY-9).
 
     Examples
     --------
@@ -799,15 +799,15 @@ def compare(
 ) -> XlaOp:
     """lhs `direction` rhs, as pred: EQ, NE, GE, GT, LE or LT (CMP-1 to CMP-11, BEY-18).
 
-    `compare_type` is FLOAT, SIGNED or UNSIGNED as the element type has it, or TOTALORDER for floats; by default the
-    former (CMP-6). `broadcast_dimensions` may be left out: compare(lhs, rhs, direction).
+    `compare_type` is FLOAT, SIGNED or UNSIGNED according to the element type (the default, CMP-6), or TOTALORDER for
+    floats. `broadcast_dimensions` may be omitted: compare(lhs, rhs, direction).
 
     Parameters
     ----------
     direction : str, optional
         "EQ", "NE", "GE", "GT", "LE" or "LT"; it may take the place of `broadcast_dimensions`.
     compare_type : str, optional
-        How the elements are ordered: "FLOAT", "TOTALORDER", "SIGNED" or "UNSIGNED"; by default as their type is.
+        The order of the elements: "FLOAT", "TOTALORDER", "SIGNED" or "UNSIGNED"; by default that of their type.
 
     Returns
     -------
@@ -818,7 +818,7 @@ def compare(
     ------
     ShapeError
         The operands are not arrays (BIN-3) of one element type (CMP-2), do not broadcast together (BCAST-3, BCAST-13),
-        or the direction or the kind of comparison does not fit them (CMP-8, CMP-11, HINST-6).
+        or the direction or the kind of comparison is not valid for them (CMP-8, CMP-11, HINST-6).
 
     Examples
     --------
@@ -907,7 +907,7 @@ def lt(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 
 
 def eq_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs == rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
+    """lhs == rhs in the total order of bits; for other types than floats, the plain comparison (CMP-4, CMP-8).
 
     Examples
     --------
@@ -920,7 +920,7 @@ def eq_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 
 
 def ne_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs != rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
+    """lhs != rhs in the total order of bits; for other types than floats, the plain comparison (CMP-4, CMP-8).
 
     Examples
     --------
@@ -933,7 +933,7 @@ def ne_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 
 
 def ge_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs >= rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
+    """lhs >= rhs in the total order of bits; for other types than floats, the plain comparison (CMP-4, CMP-8).
 
     Examples
     --------
@@ -945,7 +945,7 @@ def ge_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 
 
 def gt_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs > rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
+    """lhs > rhs in the total order of bits; for other types than floats, the plain comparison (CMP-4, CMP-8).
 
     Examples
     --------
@@ -958,7 +958,7 @@ def gt_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 
 
 def le_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs <= rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
+    """lhs <= rhs in the total order of bits; for other types than floats, the plain comparison (CMP-4, CMP-8).
 
     Examples
     --------
@@ -970,7 +970,7 @@ def le_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 
 
 def lt_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs < rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
+    """lhs < rhs in the total order of bits; for other types than floats, the plain comparison (CMP-4, CMP-8).
 
     Examples
     --------
@@ -1042,7 +1042,7 @@ def _select_tuple(pred: XlaOp, on_true: XlaOp, on_false: XlaOp) -> XlaOp:
 
 
 def clamp(min: Any, operand: Any, max: Any) -> XlaOp:
-    """The lesser of max and the greater of min and operand (CLAMP-1 to CLAMP-10); scalars are expanded (CLAMP-5).
+    """The operand limited to the range from min to max (CLAMP-1 to CLAMP-10); scalars are expanded (CLAMP-5).
 
     Parameters
     ----------
@@ -1096,7 +1096,7 @@ def _scalars_expanded(*operands: XlaOp) -> tuple[XlaOp, ...]:
 
 
 def convert_element_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp:
-    """The values in another element type, as CONV-TYPE-3 to CONV-TYPE-13 say; CONV-TYPE-2 if it is not an array's.
+    """The values converted to another element type, by the rules CONV-TYPE-2 to CONV-TYPE-13.
 
     Parameters
     ----------
@@ -1128,7 +1128,7 @@ def convert_element_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp
 
 
 def bitcast_convert_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp:
-    """The bits as another element type; the last dimension has the parts of a wider one (BITCAST-1 to BITCAST-10).
+    """The bits as another element type; the last dimension holds the parts of a wider one (BITCAST-1 to BITCAST-10).
 
     Parameters
     ----------
@@ -1146,7 +1146,7 @@ def bitcast_convert_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp
     Raises
     ------
     ShapeError
-        The operand is not an array, or the types or sizes do not go into each other (BITCAST-4 to BITCAST-7,
+        The operand is not an array, or one width or size is not a multiple of the other (BITCAST-4 to BITCAST-7,
         BITCAST-10).
 
     Examples
@@ -1164,7 +1164,7 @@ def bitcast_convert_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp
 
 
 def reduce_precision(operand: XlaOp, exponent_bits: int, mantissa_bits: int) -> XlaOp:
-    """The values as if they had passed through a float of these widths (RPREC-1 to RPREC-8).
+    """The values rounded to a floating type with these widths (RPREC-1 to RPREC-8).
 
     Parameters
     ----------
@@ -1211,7 +1211,7 @@ def stochastic_convert_type(operand: XlaOp, random: XlaOp, new_element_type: DTy
     Raises
     ------
     ShapeError
-        The operands or the new type do not fit each other (BEY-16).
+        The operands and the new type do not match (BEY-16).
 
     Examples
     --------

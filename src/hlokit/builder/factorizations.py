@@ -82,7 +82,7 @@ def product_of_elementary_householder_reflectors(a: XlaOp, taus: XlaOp) -> XlaOp
     Raises
     ------
     ShapeError
-        The operands do not fit each other (BEY-80).
+        The operands do not match (BEY-80).
 
     Examples
     --------
@@ -153,7 +153,7 @@ def eigh(
     lower : bool, optional
         Whether the lower triangle is read; else the upper.
     max_iter, epsilon : optional
-        Bounds of XLA's iteration; hlokit's computation does without.
+        Bounds of XLA's iteration; hlokit does not use them.
     sort_eigenvalues : bool, optional
         Whether eigenvalues ascend; hlokit's always do.
 
@@ -186,7 +186,7 @@ def svd(a: XlaOp, max_iter: int = 100, epsilon: float = 1e-6) -> tuple[XlaOp, Xl
     a : XlaOp
         Matrices, [..., m, n].
     max_iter, epsilon : optional
-        Bounds of XLA's iteration; hlokit's computation does without.
+        Bounds of XLA's iteration; hlokit does not use them.
 
     Returns
     -------
@@ -239,7 +239,7 @@ def lu(operand: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
 
 
 def lu_decomposition(a: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
-    """`lu` under the name that XLA's C++ library gives it (BEY-80).
+    """`lu` under its name in XLA's C++ library (BEY-80).
 
     Parameters
     ----------
@@ -285,8 +285,9 @@ def approx_top_k(
 ) -> XlaOp:
     """The tuple of each operand's `top_k` elements along `reduction_dim` that the comparator puts first (BEY-80).
 
-    All operands go by one permutation, as in sort; the answer is exact, which every `recall_target` in (0, 1] allows.
-    Without `aggregate_to_topk` there are approx_top_k_reduction_output_size elements. `init_values` give the type only.
+    All operands are permuted alike, as in sort. The result is exact, which every `recall_target` in (0, 1] allows.
+    Without `aggregate_to_topk` there are approx_top_k_reduction_output_size elements. `init_values` determine only the
+    type.
 
     Parameters
     ----------
@@ -295,18 +296,18 @@ def approx_top_k(
     init_values : sequence of XlaOp or number
         Scalars, one of each operand's element type.
     top_k : int
-        How many elements are kept.
+        The number of elements that are kept.
     reduction_dim : int
         The dimension along which they are chosen.
     comparator : Computation, HloModule or callable
         Takes (a0, b0, a1, b1, ...), the elements of each operand at two positions, to pred[]: whether the first go
         before.
     recall_target : float, optional
-        The share of the true first elements that are to be found, in (0, 1].
+        The required share of the true first elements, in (0, 1].
     aggregate_to_topk : bool, optional
-        Whether the result has `top_k` elements, not more.
+        Whether the result has exactly `top_k` elements, and not more.
     reduction_input_size_override : int, optional
-        The size to compute the result's size for, in the place of the dimension's; -1: none.
+        The size for which the result's size is computed, in place of the dimension's size; -1: none.
 
     Returns
     -------
@@ -316,7 +317,7 @@ def approx_top_k(
     Raises
     ------
     ShapeError
-        The operands or the other arguments do not fit each other (BEY-80).
+        The operands and the other arguments do not match (BEY-80).
 
     Examples
     --------
@@ -367,13 +368,13 @@ def approx_top_k_reduction_output_size(
     rank : int
         The operand's rank.
     top_k : int
-        How many elements are kept.
+        The number of elements that are kept.
     recall_target : float
-        The share of the true first elements that are to be found, in (0, 1].
+        The required share of the true first elements, in (0, 1].
     aggregate_to_topk : bool, optional
-        Whether the result has `top_k` elements, not more.
+        Whether the result has exactly `top_k` elements, and not more.
     input_size_override : int, optional
-        A size to compute with in the place of `input_size`; -1: none.
+        A size to compute with in place of `input_size`; -1: none.
 
     Returns
     -------

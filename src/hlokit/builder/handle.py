@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     "__iter__", "__len__", "__getattr__", "__array_ufunc__", "__array_function__", "__array__",
 )  # fmt: skip
 class XlaOp:
-    """A handle on a value of a builder (BUILDER-1). Operators follow the same rules as the op functions.
+    """A handle of a value in a builder (BUILDER-1). Operators follow the same rules as the op functions.
 
-    A handle of a tuple can be indexed, iterated and measured: `state[0]`, `a, b = state`, `len(state)`.
+    A handle of a tuple supports indexing, iteration and `len`: `state[0]`, `a, b = state`, `len(state)`.
 
     Attributes
     ----------

@@ -70,7 +70,7 @@ def igamma(a: XlaOp, x: XlaOp) -> XlaOp:
 def igammac(a: XlaOp, x: XlaOp) -> XlaOp:
     """Q(a, x) = 1 - P(a, x), without cancellation for large x. Real floating, one type and shape (BEY-80).
 
-    1 where a <= 0 or x <= 0, as XLA has it.
+    1 where a <= 0 or x <= 0, as in XLA.
 
     Parameters
     ----------
@@ -106,7 +106,9 @@ def igammac(a: XlaOp, x: XlaOp) -> XlaOp:
 
 @real_function
 def igamma_grad_a(a: XlaOp, x: XlaOp) -> XlaOp:
-    """The derivative of P(a, x) by a. Real floating, one type and shape (BEY-80). NaN unless a > 0 and x >= 0.
+    """The derivative of P(a, x) with respect to a. Real floating, one type and shape (BEY-80).
+
+    NaN unless a > 0 and x >= 0.
 
     Parameters
     ----------
@@ -138,7 +140,7 @@ def igamma_grad_a(a: XlaOp, x: XlaOp) -> XlaOp:
 
 @real_function
 def random_gamma_grad(a: XlaOp, x: XlaOp) -> XlaOp:
-    """The derivative by a of a sample x of the gamma distribution with shape a, at a fixed quantile.
+    """The derivative with respect to a of a sample x of the gamma distribution with shape a, at a fixed quantile.
 
     Real floating, one type and shape (BEY-80). NaN unless a > 0 and x >= 0.
 

@@ -66,7 +66,7 @@ def slice(
 
 
 def slice_in_dim(operand: XlaOp, start: int, limit: int, stride: int = 1, dimno: int = 0) -> XlaOp:
-    """`slice` in one dimension, whole in the others (BEY-27). Rules SLICE.
+    """`slice` in one dimension; the others are kept whole (BEY-27). Rules SLICE.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def slice_in_dim(operand: XlaOp, start: int, limit: int, stride: int = 1, dimno:
     Returns
     -------
     XlaOp
-        An array; this dimension has ceil((limit - start) / stride) elements.
+        An array in which this dimension has ceil((limit - start) / stride) elements.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def slice_in_dim(operand: XlaOp, start: int, limit: int, stride: int = 1, dimno:
 
 
 def dynamic_slice(operand: XlaOp, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> XlaOp:
-    """The slice of `slice_sizes` that starts at indices known at run time, moved inside if it extends beyond the end.
+    """The slice of sizes `slice_sizes` at indices known at run time, moved inside if it extends beyond the end.
 
     start_indices: a scalar per dimension, all of one integral type. Rules DSLICE.
 
@@ -142,7 +142,7 @@ def dynamic_slice(operand: XlaOp, start_indices: Sequence[Any], slice_sizes: Seq
 
 
 def dynamic_update_slice(operand: XlaOp, update: Any, start_indices: Sequence[Any]) -> XlaOp:
-    """The operand with `update`, of its rank and element type, written over the slice that starts at the indices.
+    """The operand in which `update`, of its rank and element type, replaces the slice that starts at the indices.
 
     Start indices as for `dynamic_slice`. Rules DUS.
 
@@ -185,23 +185,24 @@ def gather(
     slice_sizes: Sequence[int],
     indices_are_sorted: bool = False,
 ) -> XlaOp:
-    """Slices of one operand, one for each index vector, which start where the vectors say.
+    """Slices of one operand, one for each index vector, which start at the positions that the vectors give.
 
-    Slices that would reach outside are moved inside. Rules GATHER; the page of the op has pictures.
+    Slices that would extend beyond the operand are moved inside. Rules GATHER; the page of the op has pictures.
 
     Parameters
     ----------
     operand : XlaOp
-        The array that slices are taken of.
+        The array from which slices are taken.
     start_indices : XlaOp, number or array
         Integers. Its dimension `index_vector_dim` holds the index vectors; if that is its rank, each element is a
         vector.
     dimension_numbers : GatherDimensionNumbers, mapping or object with its fields
-        How vectors address the operand and slices lie in the result. `start_index_map`: the dimension of the operand
-        that each entry of a vector is an index of; the others start at 0. `offset_dims`: the dimensions of the result
-        that run within a slice (without collapsed and batching ones); the remaining ones enumerate the vectors.
-        `collapsed_slice_dims`: dimensions of the operand, of slice size 1, that the result does not have.
-        `operand_batching_dims`, `start_indices_batching_dims`: pairs of dimensions that have one index (BEY-31).
+        How vectors address the operand, and how slices are placed in the result. `start_index_map`: for each entry of a
+        vector, the dimension of the operand that it indexes; the other dimensions start at 0. `offset_dims`: the
+        dimensions of the result that run within a slice (without collapsed and batching ones); the remaining ones
+        enumerate the vectors. `collapsed_slice_dims`: dimensions of the operand, of slice size 1, that the result does
+        not have. `operand_batching_dims`, `start_indices_batching_dims`: pairs of dimensions that have one index
+        (BEY-31).
     slice_sizes : sequence of int
         The sizes of a slice, one for each dimension of the operand, none larger than it.
 
@@ -251,10 +252,10 @@ def scatter(
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
 ) -> XlaOp:
-    """The operand with updates combined into windows that start where index vectors say: the transpose of `gather`.
+    """The operand with updates combined into windows that start at index vectors: the transpose of `gather`.
 
-    Windows that reach outside are skipped; updates are applied in row-major order. Rules SCATTER; the page of the op
-    has pictures.
+    Windows that extend beyond the operand are skipped; updates are applied in row-major order. Rules SCATTER; the page
+    of the op has pictures.
 
     Parameters
     ----------
@@ -268,10 +269,10 @@ def scatter(
     update_computation : Computation, HloModule or callable
         Takes (N current, N update) scalars to N scalars.
     dimension_numbers : ScatterDimensionNumbers, mapping or object with its fields
-        How vectors address the operand and windows lie in the updates. `update_window_dims`: the dimensions of the
-        updates that run within a window; the others count the vectors. `inserted_window_dims`: dimensions of the
-        operand in which windows have size 1 and the updates no dimension. `scatter_dims_to_operand_dims`: the dimension
-        of the operand that each entry of a vector is an index of. `input_batching_dims`,
+        How vectors address the operand, and how windows are placed in the updates. `update_window_dims`: the dimensions
+        of the updates that run within a window; the others enumerate the vectors. `inserted_window_dims`: dimensions of
+        the operand in which windows have size 1 and the updates no dimension. `scatter_dims_to_operand_dims`: for each
+        entry of a vector, the dimension of the operand that it indexes. `input_batching_dims`,
         `scatter_indices_batching_dims`: pairs of dimensions that have one index (BEY-33).
     unique_indices : bool, optional
         A promise that no two windows overlap. No value depends on it.

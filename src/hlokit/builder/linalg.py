@@ -71,7 +71,7 @@ def cholesky(a: XlaOp, lower: bool = True) -> XlaOp:
 def triangular_solve(a: XlaOp, b: XlaOp, left_side: bool, lower: bool, unit_diagonal: bool, transpose_a: str) -> XlaOp:
     """x, of b's shape, with op(a) x = b (`left_side`) or x op(a) = b, for triangular a: [..., m, m] (TRISOLVE rules).
 
-    `lower` says which triangle of a is read; `unit_diagonal` takes ones for its diagonal; `transpose_a` is
+    `lower` says which triangle of a is read; with `unit_diagonal` its diagonal is taken to be ones; `transpose_a` is
     NO_TRANSPOSE, TRANSPOSE or ADJOINT. b is [..., m, k], or [..., k, m] on the right side.
 
     Parameters
@@ -85,7 +85,7 @@ def triangular_solve(a: XlaOp, b: XlaOp, left_side: bool, lower: bool, unit_diag
     lower : bool
         Whether the lower triangle of `a` is read; else the upper.
     unit_diagonal : bool
-        Whether ones are taken in the place of the diagonal of `a`.
+        Whether ones are taken in place of the diagonal of `a`.
     transpose_a : str
         op: "NO_TRANSPOSE", "TRANSPOSE" or "ADJOINT".
 
@@ -184,9 +184,9 @@ def rng_uniform(a: Any, b: Any, shape: Shape | DType) -> XlaOp:
     Parameters
     ----------
     a : XlaOp, number or array
-        The least number, a scalar of the result's element type.
+        The smallest number, a scalar of the result's element type.
     b : XlaOp, number or array
-        The number below which all are, a scalar of the same type.
+        The exclusive upper bound of the numbers, a scalar of the same type.
 
     Returns
     -------
@@ -260,23 +260,23 @@ def sort(
     dimension: int = -1,
     is_stable: bool = False,
 ) -> XlaOp:
-    """Sorts the lines along `dimension` (-1: the last) of all operands alike by the comparator (SORT rules).
+    """Sorts all operands along `dimension` (-1: the last) in the same way, by the comparator (SORT rules).
 
-    The comparator takes (a0, b0, a1, b1, ...), the elements of each operand at two positions, and says whether the
-    first position's go before; without one, operand 0 ascends in the total order. Equal elements keep their order. The
-    result has the operand's shape, or is a tuple of the operands' shapes if there are several.
+    The comparator takes (a0, b0, a1, b1, ...), the elements of each operand at two positions, and returns whether the
+    elements at the first position come first. Without one, operand 0 is sorted in ascending total order. Equal elements
+    keep their order. The result has the operand's shape, or is a tuple of the operands' shapes if there are several.
 
     Parameters
     ----------
     operands : XlaOp or sequence of XlaOp
         An array, or several of the same dimensions.
     comparator : Computation, HloModule or callable, optional
-        Takes (a0, b0, a1, b1, ...), the elements of each operand at two positions, to pred[]: whether the first go
-        before. By default operand 0 ascends in the total order.
+        Takes (a0, b0, a1, b1, ...), the elements of each operand at two positions, to pred[]: whether the elements at
+        the first position come first. By default operand 0 is sorted in ascending total order.
     dimension : int, optional
         The dimension that is sorted along; -1: the last.
     is_stable : bool, optional
-        Whether equal elements keep their order; in hlokit they always do.
+        Whether equal elements must keep their order; in hlokit they always do.
 
     Returns
     -------
@@ -309,21 +309,21 @@ def sort(
 def top_k(operand: XlaOp, k: int, largest: bool = True) -> XlaOp:
     """The tuple (k largest or smallest elements of each line of the last dimension, their s32 indices), in order.
 
-    The order is the total order, NaN above everything; equal elements go by index (BEY-38).
+    Elements are ordered by the total order, with NaN above all others, and equal elements by their index (BEY-38).
 
     Parameters
     ----------
     operand : XlaOp
         A real array of rank 1 at least.
     k : int
-        How many elements are kept, at most the size of the last dimension.
+        The number of elements that are kept, at most the size of the last dimension.
     largest : bool, optional
         Whether the largest are kept; else the smallest.
 
     Returns
     -------
     XlaOp
-        The tuple (values, indices): the operand's dimensions with k in the place of the last; indices are s32.
+        The tuple (values, indices): the operand's dimensions with k in place of the last; indices are s32.
 
     Raises
     ------

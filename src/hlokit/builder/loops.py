@@ -23,7 +23,7 @@ def while_loop(
 ) -> list[XlaOp]:
     """`values = initial_values; while condition(*values): values = body(*values)`, as a list of handles (BEY-80).
 
-    `body` returns as many values as it takes, of the same shapes (WHILE-6); `condition` a pred[] (WHILE-4).
+    `body` returns as many values as it takes, with the same shapes (WHILE-6); `condition` returns a pred[] (WHILE-4).
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def while_loop(
     body : callable
         body(*values), handles in and out: a new value for each, of the same shape.
     initial_values : sequence of XlaOp
-        The values that the first run gets.
+        The values for the first iteration.
 
     Returns
     -------
@@ -72,18 +72,18 @@ def for_each_index(
     Parameters
     ----------
     num_iterations : int
-        How many times the body runs.
+        The number of times that the body runs.
     index_type : DType
         The integral type of the index.
     body : callable
         body(i, *values), handles in and out: a new value for each, of the same shape.
     initial_values : sequence of XlaOp
-        The values that the first run gets.
+        The values for the first iteration.
 
     Returns
     -------
     list of XlaOp
-        The values after the last run.
+        The values after the last iteration.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def any(predicates: XlaOp) -> XlaOp:
 
 
 def arg_max(input: XlaOp, output_type: DType, axis: int) -> XlaOp:
-    """The position of the greatest element along `axis`, the first of equals; a NaN is greater than all (BEY-80).
+    """The position of the first largest element along `axis`; NaN counts as larger than all numbers (BEY-80).
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def arg_max(input: XlaOp, output_type: DType, axis: int) -> XlaOp:
 
 
 def arg_min(input: XlaOp, output_type: DType, axis: int) -> XlaOp:
-    """The position of the least element along `axis`, the first of equals; a NaN is less than all (BEY-80).
+    """The position of the first smallest element along `axis`; NaN counts as smaller than all numbers (BEY-80).
 
     Parameters
     ----------

@@ -119,7 +119,7 @@ def maybe_conjugate(operand: XlaOp, conjugate: bool) -> XlaOp:
     Raises
     ------
     BuildError
-        `operand` is of another builder, or its builder has been built (BUILDER-3).
+        `operand` belongs to another builder, or its builder has been built (BUILDER-3).
 
     Examples
     --------

@@ -270,7 +270,7 @@ def get_matrix_diagonal(x: XlaOp, k: int = 0) -> XlaOp:
     Raises
     ------
     ShapeError
-        Below rank 2 or where there is no such diagonal (BEY-80).
+        The rank of `x` is below 2, or there is no such diagonal (BEY-80).
 
     Examples
     --------
@@ -315,7 +315,7 @@ def set_matrix_diagonal(matrix: XlaOp, diagonal: XlaOp, k: int = 0) -> XlaOp:
     Raises
     ------
     ShapeError
-        If the diagonal has another type or size, or there is no such diagonal (BEY-80).
+        The diagonal has another type or size, or there is no such diagonal (BEY-80).
 
     Examples
     --------
@@ -458,7 +458,7 @@ def batch_dot(
     Raises
     ------
     ShapeError
-        The operands do not fit each other: BEY-80, DOTG-3 to DOTG-8.
+        The operands do not match: BEY-80, DOTG-3 to DOTG-8.
 
     Examples
     --------

@@ -143,7 +143,7 @@ def _check_broadcast_dimensions(operand: XlaOp, sizes: Sequence[int], dimensions
 
 
 def reshape(operand: XlaOp, new_sizes: Sequence[int] | Shape, dimensions: Sequence[int] | None = None) -> XlaOp:
-    """The operand's elements, in row-major order, under other dimensions.
+    """The operand's elements, in row-major order, as an array of other dimensions.
 
     Rules RESHAPE, DYN-5.
 
@@ -155,8 +155,8 @@ def reshape(operand: XlaOp, new_sizes: Sequence[int] | Shape, dimensions: Sequen
         The sizes of the result, of as many elements as the operand has; or a Shape, which may have dynamic dimensions
         (BEY-22).
     dimensions : sequence of int, optional
-        The order, slowest first, in which the operand's dimensions are read; by default their own. Another order
-        is a transpose first.
+        The order, slowest first, in which the operand's dimensions are read; by default their own order. With another
+        order, the operand is transposed first.
 
     Returns
     -------
@@ -189,7 +189,7 @@ def reshape(operand: XlaOp, new_sizes: Sequence[int] | Shape, dimensions: Sequen
 
 
 def reshape_with_inferred_dimension(operand: XlaOp, new_sizes: Sequence[int], inferred_dimension: int) -> XlaOp:
-    """`reshape`, saying which dimension of the result takes a dynamic size that several could.
+    """`reshape` that states which dimension of the result takes a dynamic size, where several are possible.
 
     Rules BEY-23, DYN-5.
 
@@ -237,7 +237,7 @@ def dynamic_reshape(
 ) -> XlaOp:
     """`reshape` to sizes that are known at run time: s32 scalars, one per dimension of the result.
 
-    The bounds give the result's buffer, the flags which of its dimensions are dynamic. Rule BEY-24.
+    The bounds determine the result's buffer, and the flags which of its dimensions are dynamic. Rule BEY-24.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def dynamic_reshape(
     Raises
     ------
     ShapeError
-        The arguments do not fit each other or the operand (BEY-24, RESHAPE-2, RESHAPE-3).
+        The arguments do not match each other or the operand (BEY-24, RESHAPE-2, RESHAPE-3).
 
     Examples
     --------
@@ -278,7 +278,7 @@ def dynamic_reshape(
 
 
 def collapse(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
-    """Makes one dimension of consecutive ones, at the place of the first; none or one listed: the operand itself.
+    """Merges consecutive dimensions into one at the position of the first; with none or one, returns the operand.
 
     Rules COLLAPSE.
 
@@ -292,7 +292,7 @@ def collapse(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
     Returns
     -------
     XlaOp
-        An array with one dimension in the place of these, of the product of their sizes.
+        An array with one dimension in place of these, of the product of their sizes.
 
     Raises
     ------
@@ -389,7 +389,7 @@ def concat_in_dim(operands: Sequence[XlaOp], dimension: int) -> XlaOp:
     Parameters
     ----------
     operands : sequence of XlaOp
-        Arrays of one rank and element type, whose dimensions are equal but for `dimension`. At least one.
+        Arrays of one rank and element type, whose dimensions except `dimension` are equal. At least one.
     dimension : int
         The dimension along which they follow each other.
 
@@ -481,12 +481,12 @@ def pad_in_dim(operand: XlaOp, padding_value: Any, dimno: int, pad_lo: int, pad_
     dimno : int
         The dimension.
     pad_lo, pad_hi : int
-        How many values are put before and after; negative ones remove elements.
+        The number of values inserted before and after; negative ones remove elements.
 
     Returns
     -------
     XlaOp
-        An array; this dimension is larger by `pad_lo` + `pad_hi`.
+        An array in which this dimension is larger by `pad_lo` + `pad_hi`.
 
     Raises
     ------

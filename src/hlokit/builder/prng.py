@@ -104,7 +104,7 @@ def _generated(given: object) -> tuple[XlaOp, XlaOp]:
 def uniform_floating_point_distribution(
     key: XlaOp, initial_state: XlaOp, bit_generator: BitGenerator, minval: Any, maxval: Any, shape: Shape
 ) -> tuple[XlaOp, XlaOp]:
-    """Numbers spread evenly over [minval, maxval), two scalars or numbers, and the new state (BEY-80).
+    """Uniformly distributed numbers in [minval, maxval), two scalars or numbers, and the new state (BEY-80).
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def uniform_int_distribution(
 ) -> tuple[XlaOp, XlaOp]:
     """Integers from minval to maxval - 1, two scalars or numbers, and the new state (BEY-80).
 
-    All are equally probable where their count divides 2^bits, else nearly so.
+    All are equally probable if their count divides 2^bits, and nearly so otherwise.
 
     Parameters
     ----------

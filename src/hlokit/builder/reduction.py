@@ -35,7 +35,7 @@ __all__ = [
 def reduce(
     operands: XlaOp | Sequence[Any], init_values: Any, computation: ComputationLike, dimensions: Sequence[int]
 ) -> XlaOp:
-    """Folds the elements along some dimensions with a computation, from an init value on, in row-major order.
+    """Combines the elements along some dimensions with a computation, in row-major order from an initial value on.
 
     Rules REDUCE, REDUCER.
 
@@ -48,7 +48,7 @@ def reduce(
     computation : Computation, HloModule or callable
         Takes (N accumulated, N new) scalars to N scalars.
     dimensions : sequence of int
-        The dimensions that are folded.
+        The dimensions along which elements are combined.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def reduce(
 
 
 def reduce_all(operand: XlaOp, init: Any, computation: ComputationLike) -> XlaOp:
-    """Folds all elements to a scalar (BEY-48). Rules REDUCE.
+    """Combines all elements to a scalar (BEY-48). Rules REDUCE.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def reduce_window(
     window_strides: Sequence[int],
     padding: str,
 ) -> XlaOp:
-    """Folds the elements under a window at each of its positions; padding "SAME" or "VALID". Arguments as for `reduce`.
+    """Combines the elements in a window at each of its positions; padding "SAME" or "VALID". Arguments as for `reduce`.
 
     Rules RWIN, WIN.
 
@@ -349,7 +349,7 @@ def make_padding(
 
 
 def batch_norm_training(operand: XlaOp, scale: Any, offset: Any, epsilon: float, feature_index: int) -> XlaOp:
-    """Normalises each feature by its own mean and variance; gives (output, batch_mean [F], batch_var [F]).
+    """Normalises each feature by its own mean and variance; returns (output, batch_mean [F], batch_var [F]).
 
     scale, offset [F] with F the size of dimension `feature_index`. Rules BNT.
 
@@ -427,7 +427,7 @@ def batch_norm_grad(
     Parameters
     ----------
     operand : XlaOp
-        The array that batch_norm_training was given.
+        The operand of batch_norm_training.
     batch_mean : XlaOp, number or array
         The mean of each feature, [F].
     batch_var : XlaOp, number or array
@@ -472,13 +472,13 @@ def scan(
     inputs : sequence of XlaOp
         Arrays of one size in `scan_dimension`.
     inits : XlaOp or number, each
-        The carried values that the first run gets.
+        The carried values for the first iteration.
     computation : Computation, HloModule or callable
         Takes (a slice of each input, carried values) to (outputs, new carried values); slices lack the dimension.
     scan_dimension : int
-        The dimension that the loop goes along.
+        The dimension along which the loop runs.
     scan_dimension_size : int, optional
-        Its size, needed only without inputs.
+        The size of that dimension, needed only without inputs.
     is_reverse : bool, optional
         Whether the loop starts at the last slice.
     is_associative : bool, optional
@@ -493,7 +493,7 @@ def scan(
     Raises
     ------
     ShapeError
-        The computation does not fit the inputs and carried values (BEY-50).
+        The computation does not match the inputs and carried values (BEY-50).
 
     Examples
     --------

@@ -21,7 +21,7 @@ __all__ = [
 
 
 def slice_in_minor_dims(x: XlaOp, start: Sequence[int], end: Sequence[int]) -> XlaOp:
-    """x[..., start[0]:end[0], ..., start[-1]:end[-1]], whole in the dimensions before (BEY-80, SLICE rules).
+    """x[..., start[0]:end[0], ..., start[-1]:end[-1]]; the dimensions before are kept whole (BEY-80, SLICE rules).
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def slice_in_minor_dims(x: XlaOp, start: Sequence[int], end: Sequence[int]) -> X
 
 
 def update_slice(x: XlaOp, update: XlaOp, start: Sequence[int]) -> XlaOp:
-    """x with `update` written from the constant indices `start` on (BEY-80, DUS rules).
+    """x with `update` written at the constant indices `start` (BEY-80, DUS rules).
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def update_slice(x: XlaOp, update: XlaOp, start: Sequence[int]) -> XlaOp:
 
 
 def update_slice_in_minor_dims(x: XlaOp, update: XlaOp, start: Sequence[int]) -> XlaOp:
-    """x with `update` written from `start` on in the last dimensions, from 0 on in the others (BEY-80, DUS rules).
+    """x with `update` written at `start` in the last dimensions and at 0 in the others (BEY-80, DUS rules).
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def update_slice_in_minor_dims(x: XlaOp, update: XlaOp, start: Sequence[int]) ->
 
 
 def dynamic_slice_in_minor_dims(x: XlaOp, starts: Sequence[Any], sizes: Sequence[int]) -> XlaOp:
-    """dynamic_slice in the last dimensions, whole in the others (BEY-80, DSLICE rules).
+    """dynamic_slice in the last dimensions; the others are kept whole (BEY-80, DSLICE rules).
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def dynamic_update_slice_in_minor_dims(x: XlaOp, update: XlaOp, starts: Sequence
 def torch_index_select(x: XlaOp, index: XlaOp, dim: int) -> XlaOp:
     """The slices of x at the positions index[i] along `dim`; the result has index's dimensions in its place (BEY-80).
 
-    Positions outside are moved inside (GATHER rules).
+    Positions out of bounds are clamped (GATHER rules).
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def torch_index_select(x: XlaOp, index: XlaOp, dim: int) -> XlaOp:
     Returns
     -------
     XlaOp
-        The dimensions of `x`, with those of `index` in the place of `dim`.
+        The dimensions of `x`, with those of `index` in place of `dim`.
 
     Raises
     ------
