@@ -158,7 +158,7 @@ def test_a_pipe_that_nobody_reads_is_silent(folder: Path, line: str) -> None:
         ("print", "FILE is missing."), ("check", "FILES is missing."), ("explain", "LABELS is missing."),
         ("convert add.hlo", "OUTPUT is missing."), ("simulate add.hlo", "--topology is missing."),
         ("print add.hlo --form", "--form takes a value."), ("ops add x y", "Unexpected: x y."),
-        ("print add.hlo --for x", "Did you mean --form?"), ("opt add.hlo --passes ,", "no names of passes"),
+        ("print add.hlo --for x", "Did you mean --form?"), ("opt add.hlo --passes ,", "expected at least one name"),
         ("opt add.hlo --load add.hlo", "--load add.hlo: line 1: SyntaxError: invalid syntax"),
         ("opt add.hlo --load wrong.py", "--load wrong.py: line 2: ZeroDivisionError: division by zero"),
     ],
@@ -218,7 +218,7 @@ def test_convert_writes_what_the_name_says(capsys: pytest.CaptureFixture[str], f
 def test_convert_refuses_names_that_no_form_has(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     for name in ("x.svg", "x.json", "x.hlo.gz", "x.png"):
         _, _, error = command(capsys, f"convert negate.hlo {name}")
-        assert f"{name}: no form of a program has names with .{name.rpartition('.')[2]}; those" in error
+        assert f"{name}: no program format has the suffix .{name.rpartition('.')[2]}; those" in error
         assert ".hlo.pb, .pb, .pbtxt, " in error and not Path(name).exists()
     assert command(capsys, "convert negate.hlo x.svg --to dot")[0] == 0 and "digraph" in Path("x.svg").read_text(encoding="utf-8")
 
@@ -238,7 +238,7 @@ def test_run_takes_the_arguments_of_a_snapshot(capsys: pytest.CaptureFixture[str
 
 def test_trap_nan_names_the_instruction(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     status, _, error = command(capsys, "run nan.hlo --input minus.npz --trap-nan")
-    assert status == 1 and "y: a NaN, of operands without" in error and "log(" in error
+    assert status == 1 and "y: a NaN from operands without" in error and "log(" in error
     assert command(capsys, "run nan.hlo --input one.npz --trap-nan")[0] == 0
     assert command(capsys, "run nan.hlo --input minus.npz")[0] == 0
 
@@ -364,7 +364,7 @@ def test_files_beside_programs_are_named(capsys: pytest.CaptureFixture[str], fol
     assert command(capsys, "check negate.hlo empty.hlo")[0] == 2
     assert command(capsys, "check module_0.ll")[0] == 2
     status, _, error = command(capsys, "check module_0.f module_0.ll")
-    assert (status, error) == (2, "error: none of these files holds a program\n")
+    assert (status, error) == (2, "error: none of these files contains a program\n")
 
 
 def test_check_tells_all_findings_of_all_files(capsys: pytest.CaptureFixture[str], folder: Path) -> None:

@@ -89,12 +89,13 @@ def parse(
     arguments : sequence of Shape, optional
         The shapes of the entry's arguments, for StableHLO that leaves sizes open (`?`).
     verify : bool, optional
-        Whether to check the rules. With False, HLO is read as it stands, whatever it says of operands and shapes, and
-        prints back so; `hk.verify` then finds all that is wrong, and what runs or changes modules asks it first.
+        Whether to check the rules. With False, HLO is read and printed exactly as it is written, even if operands and
+        shapes are inconsistent. `hk.verify` then finds everything that is wrong; functions that run or change modules
+        call it first.
     keeps_regions : bool, optional
-        Whether the manual regions of StableHLO (`shard_map`) stay regions, between the custom calls
-        SPMDFullToShardShape and SPMDShardToFullShape, for `hk.partition`. By default each device runs the whole
-        program, and takes its shards of whole values in regions: such a module runs as it is.
+        Whether the manual regions of StableHLO (`shard_map`) are kept as regions between the custom calls
+        SPMDFullToShardShape and SPMDShardToFullShape, for `hk.partition`. By default each device runs the whole program
+        and takes its shards of whole values in regions; such a module can be run directly.
 
     Returns
     -------
@@ -104,12 +105,12 @@ def parse(
     Raises
     ------
     ParseError
-        The text is not a module, or breaks a rule: with line, column and the rule's label (for an artifact, the number
-        of a byte).
+        The text is not a module, or breaks a rule. The error has the line, the column and the rule's label (for an
+        artifact, a byte position).
     UnsupportedError
         The program has parts of StableHLO that HLO or hlokit lacks.
     ArgumentError
-        `arguments` do not fit the entry, or `text` is neither str nor bytes.
+        `arguments` do not match the entry, or `text` is neither str nor bytes.
 
     Examples
     --------
@@ -135,12 +136,11 @@ def load(
     verify: bool = True,
     keeps_regions: bool = False,
 ) -> HloModule:
-    """The module in a file. The kind of the file is found from its content; it may be compressed by gzip.
+    """The module in a file. The kind of the file is detected from its content; it may be compressed with gzip.
 
-    - HLO text, StableHLO text
-    - a StableHLO artifact (MLIR bytecode), a program that JAX exported (`Exported.serialize`)
-    - HloModuleProto, HloProto (XLA's dumps, `.hlo.pb`); HloSnapshot and HloUnoptimizedSnapshot, of which
-      `load_snapshot` gives the arguments too; these messages in protobuf's text format (`.pbtxt`)
+    - HLO text, StableHLO text - a StableHLO artifact (MLIR bytecode), a program that JAX exported
+    (`Exported.serialize`) - HloModuleProto, HloProto (XLA's dumps, `.hlo.pb`); HloSnapshot and HloUnoptimizedSnapshot,
+    whose arguments `load_snapshot` also returns; these messages in protobuf's text format (`.pbtxt`)
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def load(
     verify : bool, optional
         Whether to check the rules of the language while reading, as for `parse`.
     keeps_regions : bool, optional
-        Whether the manual regions of StableHLO stay regions, for `hk.partition`, as for `parse`.
+        Whether the manual regions of StableHLO are kept, for `hk.partition`, as for `parse`.
 
     Returns
     -------
@@ -163,7 +163,7 @@ def load(
     OSError
         The file cannot be read.
     ParseError
-        The file is none of these; the message says what else it is, if that is known.
+        The file is none of these; the message names its kind, if that is recognised.
     UnsupportedError
         The program has parts of StableHLO that HLO or hlokit lacks.
 
@@ -185,7 +185,7 @@ def load(
 @with_stack
 @named
 def load_snapshot(path: str | Path) -> Snapshot:
-    """A program with the arguments that it was called with, from a file of XLA's.
+    """A program with the arguments with which it was called, from a file written by XLA.
 
     XLA writes them with `--xla_dump_hlo_snapshots` (HloSnapshot, which has the result too) and
     `--xla_dump_hlo_unoptimized_snapshots`.
@@ -198,7 +198,7 @@ def load_snapshot(path: str | Path) -> Snapshot:
     Returns
     -------
     Snapshot
-        The module, the arguments for each device, the result if the file has it, and the platform's name.
+        The module, the arguments for each device, the result if the file contains it, and the platform's name.
 
     Raises
     ------
@@ -233,7 +233,7 @@ def _of_file(path: str | Path) -> Generator[None, None, None]:
 @public
 @with_stack
 def parse_shape(text: str) -> Shape:
-    """The shape that a text says, as HLO text writes it: "(f32[2,<=3]{0,1}, token[])".
+    """The shape in a text, in the syntax of HLO text: "(f32[2,<=3]{0,1}, token[])".
 
     Parameters
     ----------
@@ -263,17 +263,18 @@ def parse_shape(text: str) -> Shape:
 @public
 @with_stack
 def diff(a: HloModule, b: HloModule, *, ignore: Collection[str] = ("names", "metadata")) -> ModuleDiff:
-    """Compares two modules, whatever the order of their instructions and computations.
+    """Compares two modules, regardless of the order of their instructions and computations.
 
-    Instructions correspond if they compute the same value; else by what they are next to, their opcode, attributes,
-    shape and name. A change is told where it is made, not of all that depends on it.
+    Instructions correspond if they compute the same value; otherwise they are matched by their neighbours, opcode,
+    attributes, shape and name. A change is reported at the instruction that was changed, and not at those that depend
+    on it.
 
     Parameters
     ----------
     a, b : HloModule
         The modules.
     ignore : collection of str, optional
-        The kinds of differences that do not count, of "names", "metadata", "layouts" and "shardings".
+        The kinds of differences to ignore: "names", "metadata", "layouts" and "shardings".
 
     Returns
     -------
@@ -283,7 +284,7 @@ def diff(a: HloModule, b: HloModule, *, ignore: Collection[str] = ("names", "met
     Raises
     ------
     ArgumentError
-        `ignore` has another word, or an argument is not a module.
+        `ignore` contains another word, or an argument is not a module.
 
     Examples
     --------
@@ -309,19 +310,18 @@ def debug(
     memory_limit: int | None = None,
     from_host: Any = None,
 ) -> Debugger:
-    """Begins a run of a program on the reference interpreter that stops where one likes, and goes back in time.
+    """Starts a run of a program on the reference interpreter that can stop anywhere and step backwards.
 
-    It goes back by states that it saves and by running again from there: what a program asks of the host, such as a
-    Python callback, is asked again.
+    To step backwards it runs again from a saved state; calls of the host, such as a Python callback, are then repeated.
 
     Parameters
     ----------
     module : HloModule or Executable
-        The program. A compiled one is run with each kernel compared with the reference (as `shadow=True` does); the
-        debugger then stands before the instruction of the program as it was given whose machine code is wrong, and
-        `parting` says what was found.
+        The program. A compiled one is run once with each kernel compared with the reference (as with `shadow=True`);
+        the debugger then stops before the instruction of the original program whose machine code is wrong, and
+        `parting` describes the difference.
     args : array_like
-        One for each parameter, as `hk.evaluate` takes them; for several devices one list for each.
+        One for each parameter, as for `hk.evaluate`; for several devices one list for each.
     infeed : iterable, optional
         The values that infeed instructions read; for several devices one for each.
     seed : int, optional
@@ -329,22 +329,22 @@ def debug(
     replicas, partitions : int, optional
         The numbers of replicas and partitions; by default the module's own.
     memory_limit : int, optional
-        Bytes of arrays that saved states may keep alive, and of values that no later instruction takes; by default a
-        quarter of the machine's memory. With fewer, going back takes longer.
+        Limit, in bytes, of the arrays that saved states keep alive and of values that no later instruction uses; by
+        default a quarter of the machine's memory. With less memory, stepping backwards takes longer.
     from_host : dict, optional
         The values that host transfers receive, by channel; for several devices one for each.
 
     Returns
     -------
     Debugger
-        Before the program's first instruction.
+        The debugger, stopped before the program's first instruction.
 
     Raises
     ------
     ArgumentError
-        Arguments do not fit.
+        Arguments do not match the parameters.
     UnsupportedError
-        The module cannot be run as it is; a compiled program of several devices, or with dynamic dimensions.
+        The module cannot be run in this way, or a compiled program is for several devices or has dynamic dimensions.
 
     Examples
     --------
@@ -379,38 +379,39 @@ def compare_engines(
     memory: int = 0,
     bisect: bool = True,
 ) -> Comparison:
-    """Runs a program on several engines, each in a process of its own, and judges their results by the reference.
+    """Runs a program on several engines, each in a separate process, and judges their results against the reference.
 
-    A result with the reference's bits is right. Another is allowed if it is no further off than rounding may change it:
-    how far that is, the reference finds by running with each instruction's result off by what its op may be off. Of a
-    wrong result the first instruction is looked for whose value is wrong for the operands that it had.
+    A result with the same bits as the reference's is correct. A different result is allowed if rounding explains the
+    difference. To determine the effect of rounding, the reference runs again and changes each instruction's result by
+    an error that its op may have. For a wrong result, the first instruction whose value is wrong for its operands is
+    searched.
 
     Parameters
     ----------
     module : HloModule
         A program. jaxlib's engines and commands run programs for one device.
     args : array_like
-        One for each parameter, as `hk.evaluate` takes them; for several devices a list for each.
+        One for each parameter, as for `hk.evaluate`; for several devices a list for each.
     engines : sequence of str or Engine, optional
-        Names, or engines that were made before: "passes" (the reference after the passes), "compiled", "compiled-1" (on
-        one thread), "strict", "jaxlib" (XLA's CPU client of this Python), "jaxlib@PYTHON" (of another Python),
-        "jaxlib:FLAGS" (with these XLA_FLAGS), "pjrt/NAME" (a PJRT plugin that jax knows by this name).
+        Names, or engines that already exist: "passes" (the reference after the passes), "compiled", "compiled-1" (on
+        one thread), "strict", "jaxlib" (XLA's CPU client in this Python), "jaxlib@PYTHON" (in another Python),
+        "jaxlib:FLAGS" (with these XLA_FLAGS), "pjrt/NAME" (a PJRT plugin that JAX knows by this name).
     seconds : float, optional
-        The time that a run may take; then it has failed.
+        The time limit of a run, after which it counts as failed.
     memory : int, optional
-        Bytes of address space that an engine's process may take; 0: as much as it wants.
+        Limit, in bytes, of the address space of an engine's process; 0: no limit.
     bisect : bool, optional
-        Whether to look for the instruction or the pass that makes a result wrong.
+        Whether to search for the instruction or the pass that makes a result wrong.
 
     Returns
     -------
     Comparison
-        `judgements`, one for each engine, with verdict and reasons; `is_equal`.
+        With `judgements`, one for each engine, with verdict and reasons, and `is_equal`.
 
     Raises
     ------
     ArgumentError
-        An engine does not exist, or arguments do not fit.
+        An engine does not exist, or arguments do not match the parameters.
     EvaluationError
         The reference itself cannot run the program.
 
@@ -442,43 +443,43 @@ def fuzz(
     seconds: float = 60.0,
     reduce_seconds: float = 30.0,
 ) -> Campaign:
-    """Runs random programs on engines and judges their results by the reference, as `hk.compare_engines` does.
+    """Runs random programs on engines and judges their results against the reference, as `hk.compare_engines` does.
 
-    Without `ops`, `types` and `modules` programs have the shapes that compilers meet: loops, reductions, products,
-    movements of data. The same seed draws the same program.
+    Without `ops`, `types` and `modules`, programs resemble those that compilers encounter: loops, reductions, matrix
+    products, data movement. The same seed always gives the same program.
 
     Parameters
     ----------
     count : int
-        How many programs.
+        The number of programs.
     engines : sequence of str or Engine, optional
-        As of `hk.compare_engines`.
+        As for `hk.compare_engines`.
     seed : int, optional
-        The seed of the first program; each next one has the next seed.
+        The seed of the first program; each following one has the next seed.
     ops : collection of str or mapping of str to int, optional
-        Opcodes that are drawn alone; a mapping says how many times more often each is drawn than it would be.
+        The opcodes to use; a mapping also gives a weight for each.
     types : sequence of str, optional
-        Names of element types that are drawn alone.
+        The names of the element types to use.
     modules : sequence of HloModule, optional
-        Programs to begin with: random ops are added to copies of them.
+        Programs to start from: random ops are added to copies of them.
     mutate : sequence of HloModule, optional
-        Programs that are mutated: other ops, operands and sizes, a few at a time.
+        Programs to mutate: ops, operands and sizes are changed, a few at a time.
     shardings : bool, optional
-        Whether arrays get random shardings of a mesh, for the engines "partitioned" and "partitioned-compiled".
+        Whether to give arrays random shardings on a mesh, for the engines "partitioned" and "partitioned-compiled".
     collectives : bool, optional
         Whether programs are for 2 to 8 devices, with collectives. Findings of these are not reduced.
     folder : path, optional
-        Where the least program of each cause, its arguments and a report are kept, and where a campaign that was
-        stopped goes on.
+        A folder for the smallest program of each cause, its arguments and a report; an interrupted campaign continues
+        from it.
     seconds : float, optional
-        The time that a run may take.
+        The time limit of a run.
     reduce_seconds : float, optional
-        The time that the reduction of a finding may take.
+        The time limit of the reduction of a finding.
 
     Returns
     -------
     Campaign
-        `verdicts`, how often each engine got each; `findings` by cause.
+        With `verdicts`, the number of times that each engine got each verdict, and `findings` by cause.
 
     Raises
     ------
@@ -520,24 +521,24 @@ def conform(
 ) -> Conformance:
     """Runs the conformance suite on an engine: recorded programs with the values that the rules of the language give.
 
-    Each case names the rules that a wrong value would break. It passes if the engine's result has the recorded bits, or
-    no others than rounding or a rule allows, as `hk.compare_engines` judges.
+    Each case names the rules that a wrong value would break. It passes if the engine's result has the recorded bits or
+    differs only as rounding or a rule allows, as in `hk.compare_engines`.
 
     Parameters
     ----------
     engine : str or Engine, optional
-        As of `hk.compare_engines`.
+        As for `hk.compare_engines`.
     rules : sequence of str, optional
-        Labels of rules, or what labels begin with ("REDUCE"): the cases of these alone.
+        Labels of rules, or prefixes of labels ("REDUCE"): only the cases of these rules are run.
     seconds : float, optional
-        The time that a case may take.
+        The time limit of a case.
     memory : int, optional
-        Bytes of address space that the engine's process may take; 0: as much as it wants.
+        Limit, in bytes, of the address space of the engine's process; 0: no limit.
 
     Returns
     -------
     Conformance
-        `by_rule`, the results of each rule's cases; `counts(label)`; `is_conforming`; `to_html()`, `to_junit()`,
+        With `by_rule`, the results of each rule's cases; `counts(label)`; `is_conforming`; `to_html()`, `to_junit()`,
         `to_json()`.
 
     Raises
@@ -566,35 +567,35 @@ def reduce_module(
     time_limit: float | None = None,
     on_step: Callable[[Step, HloModule, list[Any] | None], None] | None = None,
 ) -> Reduction:
-    """Looks for the least program that still shows a fault.
+    """Searches for the smallest program that still shows a fault.
 
-    Cuts results, makes values parameters or constants, bypasses instructions, inlines calls, branches and turns of
-    loops, shrinks dimensions and drops attributes, until none of it keeps the fault. Every program is verified before
-    it is tried. The module is not changed.
+    Removes results, replaces values by parameters or constants, bypasses instructions, inlines calls, branches and
+    iterations of loops, shrinks dimensions and drops attributes, until no further change keeps the fault. Every program
+    is verified before it is tried. The module is not changed.
 
     Parameters
     ----------
     module : HloModule
         A program that shows the fault.
     is_bad : callable
-        Says whether a program shows it: called with a module, and with its arguments if any are given. An exception
-        ends the reduction.
+        Returns whether a program shows the fault. It is called with a module, and with its arguments if any are given.
+        An exception ends the reduction.
     arguments : sequence of array_like, optional
-        The arguments with which the fault shows; a parameter that takes the place of a value gets that value.
+        The arguments with which the fault occurs; a parameter that replaces a value is given that value.
     time_limit : float, optional
-        Seconds after which the least program so far is the result.
+        Seconds after which the smallest program so far is returned.
     on_step : callable, optional
         Called after each edit that kept the fault, with the edit, the module, and the arguments.
 
     Returns
     -------
     Reduction
-        `module`, `arguments`, `steps`, `tries`, and `is_complete`.
+        With `module`, `arguments`, `steps`, `tries`, and `is_complete`.
 
     Raises
     ------
     ArgumentError
-        The module does not show the fault, or the time limit is not above 0.
+        The module does not show the fault, or the time limit is not greater than 0.
 
     Examples
     --------
@@ -629,7 +630,7 @@ def to_stablehlo(module: HloModule) -> str:
     Raises
     ------
     UnsupportedError
-        StableHLO has nothing for an instruction, which the message names.
+        StableHLO cannot express an instruction, which the message names.
 
     Examples
     --------
@@ -659,7 +660,8 @@ def to_stablehlo(module: HloModule) -> str:
 def to_stablehlo_artifact(program: HloModule | str, version: str = "1.17.0") -> bytes:
     """A program as a portable artifact of StableHLO: VHLO in MLIR bytecode.
 
-    Text may leave sizes open (`?`). It is not checked beyond its form, as `parse` checks it; names of values are lost.
+    Text may leave sizes open (`?`). Only its syntax is checked, and not the rules that `parse` checks; names of values
+    are lost.
 
     Parameters
     ----------
@@ -677,7 +679,7 @@ def to_stablehlo_artifact(program: HloModule | str, version: str = "1.17.0") -> 
     Raises
     ------
     UnsupportedError
-        StableHLO, or this version of it, has nothing for an instruction.
+        StableHLO, or this version of it, cannot express an instruction.
     ParseError
         The text is not StableHLO.
     ArgumentError
@@ -699,7 +701,7 @@ def to_stablehlo_artifact(program: HloModule | str, version: str = "1.17.0") -> 
 
 @public
 def explain(label: str) -> Rule:
-    """The rule of the language that errors and docstrings name by this label.
+    """The rule of the language with this label, as named in errors and docstrings.
 
     Parameters
     ----------
@@ -714,7 +716,7 @@ def explain(label: str) -> Rule:
     Raises
     ------
     ArgumentError
-        There is no such rule; the message has the ones that are spelt alike.
+        There is no such rule; the message lists rules with similar labels.
 
     Examples
     --------
@@ -772,37 +774,37 @@ def partition(
 ) -> Partitioned:
     """Divides a program on whole values into one that each device of a mesh runs on its parts.
 
-    Values lie as their shardings say; others where their operands do. Collectives are put in where that asks for
-    them, each with its reason; an op that has no rule for parts runs on whole values.
+    Values are placed according to their shardings; values without one are placed like their operands. Collectives are
+    inserted where necessary, each with its reason; an op that cannot run on parts runs on whole values.
 
     Parameters
     ----------
     module : HloModule
-        A program of one replica, without collectives of its own but in manual regions (StableHLO that has some is
-        read by `hk.parse(text, keeps_regions=True)`).
+        A program of one replica, without collectives except in manual regions (StableHLO with such regions is read with
+        `hk.parse(text, keeps_regions=True)`).
     mesh : Mesh or str, optional
-        A `Mesh`, or its axes as "a=2,b=4"; by default the one that the module's shardings name, or as many devices as
-        its lists of devices have, or `num_partitions`.
+        A `Mesh`, or its axes as "a=2,b=4"; by default the mesh that the module's shardings name, or a mesh with as many
+        devices as their lists of devices, or with `num_partitions` devices.
     in_shardings : sequence of Sharding, str or None, optional
-        For each parameter a sharding or None, instead of those in the module.
+        For each parameter a sharding or None; these replace the shardings in the module.
     out_shardings : sequence of Sharding, str or None, optional
         For each array of the result.
 
     Returns
     -------
     Partitioned
-        `module` for a device, with `num_partitions` set, `reasons`, `in_shardings`, `out_shardings`, and the methods
-        `split(*arguments)` and `join(results)`.
+        With `module` for a device, with `num_partitions` set, `reasons`, `in_shardings`, `out_shardings`, and the
+        methods `split(*arguments)` and `join(results)`.
 
     Raises
     ------
     ShapeError
-        PART-1 for a mesh that does not fit, PART-2 for lists of devices that are not along its axes, PART-3 for a
-        sharding of another rank, HMESH rules for axes.
+        The mesh does not match (PART-1), a list of devices does not follow its axes (PART-2), a sharding has another
+        rank (PART-3), or an axis breaks a HMESH rule.
     UnsupportedError
-        for collectives, manual axes, effects, dynamic shapes and replicas.
+        The program has collectives, manual axes, side effects, dynamic shapes or several replicas.
     ArgumentError
-        for another number of shardings, and for a module that says nothing of devices, without `mesh`.
+        The number of shardings is wrong, or neither `mesh` nor the module gives the devices.
 
     Examples
     --------
@@ -882,7 +884,7 @@ def compile(
     replicas: int | None = None,
     partitions: int | None = None,
 ) -> Executable | DeviceExecutable:
-    """`module` as machine code, to be called as `evaluate` is.
+    """`module` as machine code, which is called with the arguments of `evaluate`.
 
     Parameters
     ----------
@@ -891,25 +893,26 @@ def compile(
     backend : str, optional
         "cpu".
     threads : int, optional
-        The threads that take part in a call; by default HLOKIT_THREADS, else one for
-        each core. No result depends on it.
+        The number of threads of a call; by default HLOKIT_THREADS, or else one for each core. Results do not depend on
+        it.
     strict : bool, optional
         Whether to keep the interpreter's order of operations, bit for bit.
     donate : sequence of int, optional
-        Numbers of parameters whose arrays calls may overwrite with results; by default those that the module's header
-        names.
+        Numbers of parameters whose arrays calls may overwrite with results; by default those in the module's header.
     target : str or Target, optional
         The machine that the code is for, as for `export_object`; by default this one. Calls work only there.
     time_limit : float, optional
-        Seconds for code generation; beyond them simpler code is made, and a warning is logged.
+        Time limit of code generation in seconds; when it is exceeded, simpler code is generated and a warning is
+        logged.
     memory_limit : int, optional
-        Bytes that a call may need; by default the machine's memory, or what `ulimit -v` and control groups leave of it.
+        Limit, in bytes, of the memory of a call; by default the machine's memory, or less if `ulimit -v` or a control
+        group limits it.
     shadow : bool or path, optional
         Whether calls compare every kernel's result with the interpreter's on the same operands, and raise
-        ShadowMismatch at the first that differs. The reproducer is written to the folder of this name, for True to a
-        temporary one.
+        ShadowMismatch at the first difference. The reproducer is written to the given folder, or to a temporary one for
+        True.
     replicas, partitions : int, optional
-        The numbers of replicas and partitions that run the program; by default as its header says.
+        The numbers of replicas and partitions that run the program; by default those in its header.
 
     Returns
     -------
@@ -926,7 +929,7 @@ def compile(
     ArgumentError
         An option is out of range.
     OutOfMemoryError
-        The program, or to make code of it, needs more memory than the limit.
+        The program, or its compilation, needs more memory than the limit.
     DeadlockError
         The devices would wait for each other forever.
 
@@ -938,7 +941,7 @@ def compile(
     array([2., 4., 6.], dtype=float32)
     """
     if backend != "cpu":
-        raise UnsupportedError(f"compile(backend={backend!r}): the one backend is 'cpu'")
+        raise UnsupportedError(f"compile(backend={backend!r}): the only backend is 'cpu'")
     from hlokit.cpu.target import parse as parse_target
     from hlokit.runtime.compile import compile_for_devices, compile_module
 
@@ -979,7 +982,7 @@ def export_object(
     target : str or Target, optional
         The machine that the code is for: "host", "x86-64-avx2", "aarch64", ...
     path : str or Path, optional
-        The path without its ending; by default the module's name in the working folder.
+        The path without its suffix; by default the module's name in the current folder.
     strict : bool, optional
         Whether to keep the interpreter's order of operations, bit for bit.
 
@@ -1010,7 +1013,7 @@ def export_object(
 
 @public
 def mpi_world(comm: Any = None) -> World:
-    """The processes of an MPI job as devices. All of them call this together.
+    """The processes of an MPI job as devices. All processes must call this.
 
     Parameters
     ----------
@@ -1045,15 +1048,15 @@ def mpi_world(comm: Any = None) -> World:
 
 @public
 def process_world(collectives: str | None = None) -> World:
-    """The processes of a job as devices. All of them call this together.
+    """The processes of a job as devices. All processes must call this.
 
     Parameters
     ----------
     collectives : str, optional
-        What carries values between them: "mpi", or "gloo", for processes that the environment variables RANK,
-        WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe, as torchrun and `python -m hlokit.launch` set them. By default
-        what HLOKIT_COLLECTIVES says; else gloo if there are these variables and MPI did not start the processes, else
-        MPI.
+        The library that carries values between them: "mpi", or "gloo", for processes that are described by the
+        environment variables RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which torchrun and `python -m
+        hlokit.launch` set. The default is the value of HLOKIT_COLLECTIVES; otherwise gloo if these variables are set
+        and MPI did not start the processes, and MPI in all other cases.
 
     Returns
     -------
@@ -1063,7 +1066,7 @@ def process_world(collectives: str | None = None) -> World:
     Raises
     ------
     UnsupportedError
-        There is no such engine, its library (mpi4py and an MPI, or PyTorch) is missing, or the variables are.
+        There is no such engine, or its library (mpi4py and an MPI, or PyTorch) or the variables are missing.
 
     Examples
     --------
@@ -1078,15 +1081,15 @@ def process_world(collectives: str | None = None) -> World:
 
 @public
 def register_ffi_target(name: str, handler: Any, *, replace: bool = False) -> None:
-    """Makes a handler of XLA's FFI, `XLA_FFI_Error* f(XLA_FFI_CallFrame*)`, the target `name` of custom-calls.
+    """Registers a handler of XLA's FFI, `XLA_FFI_Error* f(XLA_FFI_CallFrame*)`, as the target `name` of custom-calls.
 
-    The instructions have api_version=API_VERSION_TYPED_FFI, and their attributes in backend_config as MLIR writes a
-    dictionary: `{scale = 2.0 : f32, axes = array<i64: 0, 1>}`. Handlers run without the interpreter lock.
+    The instructions have api_version=API_VERSION_TYPED_FFI, and their attributes in backend_config in MLIR's syntax of
+    a dictionary: `{scale = 2.0 : f32, axes = array<i64: 0, 1>}`. Handlers run without the interpreter lock.
 
     Parameters
     ----------
     name : str
-        The name that instructions call it by.
+        The name under which instructions call it.
     handler : int, ctypes function, PyCapsule or mapping
         Its address; or a mapping of addresses by stage, "execute" and perhaps "instantiate", "prepare", "initialize".
     replace : bool, optional
@@ -1124,14 +1127,15 @@ def register_ffi_type(name: str, type_id: Any, type_info: Any = None) -> None:
     name : str
         The name of the type.
     type_id : int, ctypes pointer or PyCapsule
-        The address of an XLA_FFI_TypeId, which gets a number unless it has one.
+        The address of an XLA_FFI_TypeId, which is given a number unless it has one.
     type_info : int, ctypes pointer or PyCapsule, optional
-        The address of an XLA_FFI_TypeInfo, which says how objects of the type are destroyed. None: they are not.
+        The address of an XLA_FFI_TypeInfo, which describes how objects of the type are destroyed. None: they are not
+        destroyed.
 
     Raises
     ------
     HandlerError
-        The name, or the number that the id has already, is another type's.
+        The name, or the number that the id already has, belongs to another type.
     BuildError
         An argument is not an address.
 

@@ -9,11 +9,11 @@ from hlokit import rules
 
 
 class HlokitError(Exception):
-    """Root of every error that hlokit raises on purpose.
+    """The base class of every error that hlokit raises deliberately.
 
-    A traceback ends in the text of each rule that the message names by its label, if that text is short;
-    `hlokit.explain` has all of them. Control characters are shown as pictures of themselves: messages quote names and
-    text of programs, which could make a terminal do things.
+    A traceback ends with the text of each rule that the message names by its label, if that text is short;
+    `hlokit.explain` returns the text of any rule. Control characters in messages are replaced by visible symbols,
+    because messages quote names and text of programs, which could contain control sequences for the terminal.
 
     To fix it: see the page of the subclass that was raised. Another kind of exception (an AssertionError, a KeyError)
     that hlokit raises for arguments of the right types is a fault of hlokit.
@@ -21,7 +21,7 @@ class HlokitError(Exception):
     Attributes
     ----------
     file : str
-        The file that the error is about, with which the text begins; empty if there is none.
+        The file that the error concerns, with which the text begins; empty if there is none.
 
     Examples
     --------
@@ -53,8 +53,8 @@ class HlokitError(Exception):
 class ShapeError(HlokitError):
     """An op, a type or a literal breaks a rule of the language.
 
-    To fix it: write the call that the message suggests, or make the argument that it names as the rule wants it;
-    `hk.explain(error.label)` shows the rule. The message ends in the line of your code that made the op.
+    To fix it: write the call that the message suggests, or change the argument that it names as the rule requires;
+    `hk.explain(error.label)` shows the rule. The message ends with the line of your code that created the op.
 
     Attributes
     ----------
@@ -63,9 +63,9 @@ class ShapeError(HlokitError):
     argument : str
         The argument that breaks it.
     found, expected : object
-        The value of the argument, and what the rule asks for.
+        The value of the argument, and the value that the rule requires.
     instead : str
-        The call to write, if there is one that is near; else empty.
+        A similar call that is correct, if there is one; else empty.
     op : str or None
         The opcode or function.
     operands : sequence
@@ -106,10 +106,10 @@ class ShapeError(HlokitError):
 
 
 class BuildError(HlokitError):
-    """A builder is used wrongly: a foreign or stale handle, a parameter number taken twice, no root.
+    """A builder is used incorrectly: a handle of another builder or a stale one, a repeated parameter number, no root.
 
-    To fix it: make all operands with one builder, add no ops after `build`, number parameters 0, 1, 2, ... once each,
-    and register custom calls under names that are free.
+    To fix it: create all operands with one builder, add no ops after `build`, number parameters 0, 1, 2, ... once each,
+    and register custom calls under names that are not in use.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ class MissingNameError(BuildError, AttributeError):
 
 
 class MisuseError(BuildError, TypeError):
-    """A value is used as what it is not: an array as a tuple, a module as a function. It is a TypeError too.
+    """A value is used as something else: an array as a tuple, a module as a function. It is a TypeError too.
 
     To fix it: write what the message says instead.
 
@@ -171,23 +171,23 @@ class MisuseError(BuildError, TypeError):
 class ParseError(HlokitError):
     """Text or bytes that are not a module.
 
-    To fix it: change the text where the caret points. If a program of XLA's is refused by a rule, read it with
-    `verify=False` to look at it; if XLA itself takes it, please report it.
+    To fix it: change the text where the caret points. If a rule rejects a program from XLA, read it with `verify=False`
+    to inspect it; if XLA itself accepts the program, please report it.
 
     Attributes
     ----------
     message : str
-        The message without the place.
+        The message without the position.
     line, column : int
-        The place, both from 1; 0 where there is none.
+        The position, both counted from 1; 0 if there is none.
     source_line : str
         The text of the line.
     label : str or None
         The rule's label.
     is_syntax : bool
-        Whether the text breaks the grammar, so that it cannot be read whatever it means.
+        Whether the text breaks the grammar, so that it cannot be read at all.
     kind : str
-        The kind of the file, if it is known and holds no program ("LLVM IR"); else empty.
+        The kind of the file, if it is recognised and contains no program ("LLVM IR"); else empty.
 
     Examples
     --------
@@ -260,24 +260,25 @@ class VerifyError(HlokitError):
 
 
 class UnsupportedError(HlokitError):
-    """Legal, but not something hlokit (or this backend) does. Names the op, the type and the backend.
+    """A legal feature that hlokit or this backend does not support. The message names the op, the type and the backend.
 
-    To fix it: the message says what is there instead, e.g. the targets that are known; register the function that a
-    custom call names. What no version of hlokit does is on the page of its area.
+    To fix it: see the alternatives in the message, e.g. the known targets, or register the function that a custom call
+    names. The documentation of each area lists what hlokit does not support.
 
         >>> module = hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }")
         >>> try:
         ...     hk.compile(module, "gpu")
         ... except hk.UnsupportedError as error:
         ...     print(error)
-        compile(backend='gpu'): the one backend is 'cpu'
+        compile(backend='gpu'): the only backend is 'cpu'
     """
 
 
 class UnknownTargetError(UnsupportedError):
-    """A custom-call is run whose target is not registered.
+    """The target of a custom-call that is run is not registered.
 
-    To fix it: register a function of that name, by `hk.register_custom_call` or the function that the message names.
+    To fix it: register a function under that name, with `hk.register_custom_call` or the function that the message
+    names.
 
         >>> b = hk.Builder()
         >>> module = b.build(hk.custom_call(b, "nowhere", [], hk.f32[2]))
@@ -290,10 +291,10 @@ class UnknownTargetError(UnsupportedError):
 
 
 class ArgumentError(HlokitError):
-    """Arguments or options of a call are not what it takes.
+    """Arguments or options of a call are not valid.
 
-    To fix it: pass one argument for each parameter, of its element type and sizes, or an option within the bounds that
-    the message names. `print(module)` shows the parameters.
+    To fix it: pass one argument for each parameter, with its element type and sizes, or an option within the bounds
+    that the message states. `print(module)` shows the parameters.
 
         >>> module = hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }")
         >>> try:
@@ -305,10 +306,10 @@ class ArgumentError(HlokitError):
 
 
 class EvaluationError(HlokitError):
-    """A program went wrong while it ran: an empty infeed, a bad size, a custom call that misbehaves.
+    """A program failed while it ran: an empty infeed, a size out of range, an error in a custom call.
 
-    To fix it: give the program what it asks for (items of the infeed, sizes within their bounds), or fix the function
-    that the message names.
+    To fix it: provide what the program needs (items of the infeed, sizes within their bounds), or fix the function that
+    the message names.
 
     Attributes
     ----------
@@ -330,14 +331,14 @@ class EvaluationError(HlokitError):
 
 
 class HandlerError(EvaluationError):
-    """A handler of XLA's FFI gave an error.
+    """A handler of XLA's FFI returned an error.
 
-    To fix it: the message is the handler's own.
+    To fix it: see the message, which is that of the handler.
 
     Attributes
     ----------
     code : str
-        The kind of error, as absl names it ("INVALID_ARGUMENT").
+        The kind of error, by its name in absl ("INVALID_ARGUMENT").
 
     Examples
     --------
@@ -357,7 +358,7 @@ class HandlerError(EvaluationError):
 class OutOfMemoryError(EvaluationError, MemoryError):
     """Running or compiling a program needs more memory than is available or allowed.
 
-    To fix it: `exe.memory_analysis()` of a smaller program of the same form shows which instructions hold the memory;
+    To fix it: `exe.memory_analysis()` of a smaller program of the same form shows which instructions use the memory;
     `donate=` lets results overwrite arguments; `memory_limit=` sets another limit.
 
         >>> module = hk.parse("HloModule m\\nENTRY e { ROOT x = f32[1000] iota(), iota_dimension=0 }")
@@ -370,9 +371,9 @@ class OutOfMemoryError(EvaluationError, MemoryError):
 
 
 class DeadlockError(EvaluationError):
-    """Devices wait for each other, or for one that has finished: none can go on (GRP-8, COMM-12).
+    """Devices wait for each other, or for one that has finished, and none can continue (GRP-8, COMM-12).
 
-    To fix it: let all devices of a group reach the same collectives in the same order, and every recv have its send.
+    To fix it: make all devices of a group reach the same collectives in the same order, and give every recv its send.
 
     Attributes
     ----------
@@ -387,7 +388,7 @@ class DeadlockError(EvaluationError):
     ...     hk.evaluate_mpmd([(b.build(data), [])])
     ... except hk.DeadlockError as error:
     ...     print(error)
-    deadlock: no device can go on [COMM-12]
+    deadlock: no device can continue [COMM-12]
       replica 0 waits at recv-done.3 in waits, channel 1, for a device that does not exist
     """
 
@@ -399,7 +400,7 @@ class DeadlockError(EvaluationError):
 
 
 class ShadowMismatch(HlokitError):
-    """Shadow mode found a kernel whose result is not the interpreter's.
+    """Shadow mode found a kernel whose result differs from the interpreter's.
 
     To fix it: this is a fault of hlokit, or a custom call that is not a function of its operands. Please report it
     with the reproducer.
@@ -409,7 +410,7 @@ class ShadowMismatch(HlokitError):
     instructions : list of str
         The names of the instructions that the kernel computes.
     result : str
-        The name of the one whose value differs.
+        The name of the instruction whose value differs.
     index : tuple of int
         The index of the first element that differs.
     found, expected : object
@@ -417,9 +418,9 @@ class ShadowMismatch(HlokitError):
     count : int
         The number of elements that differ.
     reproducer : path
-        The file with the HLO of these instructions; beside it, as .npz, operands and the kernel's results.
+        The file with the HLO of these instructions; next to it is an .npz with the operands and the kernel's results.
     run : int
-        The number of runs of the kernel before this one, since the program was compiled.
+        The number of earlier runs of the kernel since the program was compiled.
 
     Examples
     --------
@@ -490,10 +491,10 @@ def _excerpt(line: str, column: int) -> tuple[str, str]:
 
 
 class UnreadFieldsWarning(UserWarning):
-    """A proto has fields that hlokit does not read, so that the module lacks what they say.
+    """A proto has fields that hlokit does not read, so their content is missing in the module.
 
-    They are those of newer protos, and a few that hlokit leaves out, such as prefetches of arguments; the warning names
-    them. To make it an error: `warnings.simplefilter("error", hk.UnreadFieldsWarning)`.
+    These are fields of newer protos, and a few that hlokit ignores, such as prefetches of arguments; the warning names
+    them. To turn it into an error: `warnings.simplefilter("error", hk.UnreadFieldsWarning)`.
 
         >>> import warnings
         >>> with warnings.catch_warnings():

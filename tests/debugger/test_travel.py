@@ -218,7 +218,7 @@ def test_refusals() -> None:
             d.break_at(text)
     with pytest.raises(hk.ArgumentError, match="has not run yet"):
         d.value("w")
-    with pytest.raises(hk.ArgumentError, match="has not come to its end"):
+    with pytest.raises(hk.ArgumentError, match="has not finished"):
         _ = d.result
     with pytest.raises(hk.ArgumentError, match="expected f32"):
         d.change("a", [1, 2, 3])

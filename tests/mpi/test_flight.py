@@ -56,10 +56,10 @@ def test_a_rank_that_is_late(capsys: pytest.CaptureFixture[str], folder: Path) -
 
 def test_ranks_that_disagree_about_the_order(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     done = mpirun(2, "-m", "tests.mpi.recorded", "order")
-    assert done.stdout.count("deadlock: no device can go on") == 2, done.stdout + done.stderr
+    assert done.stdout.count("deadlock: no device can continue") == 2, done.stdout + done.stderr
     status, world = told(capsys, folder)
     assert status == 1
-    assert "failed: deadlock: no device can go on" in world["findings"][0], world
+    assert "failed: deadlock: no device can continue" in world["findings"][0], world
     assert any("rank 0 and rank 1 disagree about the order: rank 0 comes to" in text for text in world["findings"]), world
     assert world["findings"][-1] == "ranks 0, 1 wait for each other: none of them can go on"
 

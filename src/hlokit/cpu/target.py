@@ -99,7 +99,7 @@ def require_system() -> None:
         raise UnsupportedError(f"machine code does not run on {name}, which has no POSIX threads: {advice}")
     if os.environ.get("HLOKIT_UNTESTED_SYSTEM", "0") in ("", "0"):
         raise UnsupportedError(
-            f"machine code has never been run on {name}: {advice}; HLOKIT_UNTESTED_SYSTEM=1 in the environment tries it"
+            f"machine code has never been run on {name}: {advice}; set HLOKIT_UNTESTED_SYSTEM=1 to allow it"
         )
 
 

@@ -163,7 +163,7 @@ class Session:
         if rest not in KINDS:
             raise ArgumentError(f"why {rest}: expected {', '.join(KINDS)}")
         if not self.debugger.is_finished:
-            raise ArgumentError("why: the program has not come to its end: run goes there")
+            raise ArgumentError("why: the program has not finished: use run first")
         crumbs = way_back(self.debugger, rest)
         return f"{way_text(crumbs)}\n{place_text(self.debugger)}" if crumbs else f"the result has no {KINDS[rest][1]}"
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stop:
-    """Where and why a debugger stopped.
+    """The position at which a debugger stopped, and the reason.
 
     kind        "step", "breakpoint", "error", "waits" (for other devices), "end", "start" (going backwards)
     text        the reason, for people
@@ -48,7 +48,7 @@ class Stop:
 
 @dataclass
 class Breakpoint:
-    """A condition at which runs stop. `hits`: how often it stopped one."""
+    """A condition at which runs stop. `hits`: the number of times that it stopped one."""
 
     number: int
     condition: Condition
@@ -61,10 +61,10 @@ class Breakpoint:
 
 
 class Debugger:
-    """A run of a program on the reference interpreter that goes forwards and backwards in time.
+    """A run of a program on the reference interpreter that can step forwards and backwards.
 
-    Made by `hk.debug`. It stands before an instruction; a step evaluates it. Times count what was done on a device:
-    instructions evaluated and computations entered.
+    Made by `hk.debug`. It is stopped before an instruction, which a step evaluates. A time is the number of events on a
+    device: instructions evaluated and computations entered.
 
     Attributes
     ----------
@@ -77,11 +77,11 @@ class Debugger:
     seed : int
         The seed of random numbers.
     device : int
-        The device that steps and questions are about.
+        The device to which steps and queries apply.
     breakpoints : list of Breakpoint
         The conditions at which runs stop.
     parting : Parting or None
-        Of a compiled program, where its machine code parts from the reference.
+        For a compiled program, the point at which its machine code first differs from the reference.
 
     Examples
     --------
@@ -144,7 +144,7 @@ class Debugger:
 
     @property
     def changes(self) -> list[tuple[int, int, int, Instruction, Any]]:
-        """The values that were put in: device, time, frame, instruction, value."""
+        """The values that were changed: device, time, frame, instruction, value."""
         return [(d, time, *c) for d, t in enumerate(self._timelines) for time, cs in t.changes.items() for c in cs]
 
     def resume(self, times: Sequence[int], changes: Sequence[tuple[int, int, int, Instruction, Any]]) -> None:
@@ -165,12 +165,12 @@ class Debugger:
 
     @property
     def next(self) -> Instruction | None:
-        """The instruction that is to run next on the device, or is running what it calls; None at the end."""
+        """The instruction that runs next on the device, or whose called computation is running; None at the end."""
         return self._machine.next
 
     @property
     def frames(self) -> list[Frame]:
-        """The computations that run on the device, the entry first."""
+        """The active computations on the device, the entry first."""
         return self._machine.frames
 
     @property
@@ -185,15 +185,15 @@ class Debugger:
         Raises
         ------
         ArgumentError
-            The program has not come to its end.
+            The program has not finished.
         """
         if not self._machine.is_finished:
-            raise ArgumentError(f"{self.module.name} has not come to its end: run() goes there")
+            raise ArgumentError(f"{self.module.name} has not finished: call run() first")
         return result_of(valid_part(self._machine.result), set())
 
     @property
     def waiting(self) -> list[str]:
-        """A line for each device that waits for others: at which instruction, for whom."""
+        """A line for each device that waits for others: the instruction, and the devices that it waits for."""
         found: list[str] = []
         for device, name in enumerate(self._names):
             wait = self._hub.wait_of(device)
@@ -203,17 +203,17 @@ class Debugger:
         return found
 
     def serve(self, port: int = 0, *, hosts: Sequence[str] = ()) -> Served:
-        """Serves a page to this machine's browsers: the viewer, with values, that goes forwards and backwards.
+        """Serves a page to browsers on this machine: the viewer with values, which can step forwards and backwards.
 
-        The address has a random token. The page takes names, numbers and conditions, but no Python expressions. While
-        it is served, the debugger is not to be used from elsewhere at the same time.
+        The address contains a random token. The page accepts names, numbers and conditions, but no Python expressions.
+        While it is served, the debugger must not be used elsewhere at the same time.
 
         Parameters
         ----------
         port : int, optional
-            The port of 127.0.0.1; by default one that is free.
+            The port of 127.0.0.1; by default any free one.
         hosts : sequence of str, optional
-            Other values of the header Host to answer, as a proxy before it sends: "jupyter.example.org".
+            Further accepted values of the header Host, such as those that a proxy sends: "jupyter.example.org".
 
         Returns
         -------
@@ -242,12 +242,12 @@ class Debugger:
         return self._timelines[self.device]
 
     def select(self, device: int) -> None:
-        """Chooses the device that steps and questions are about.
+        """Selects the device to which steps and queries apply.
 
         Parameters
         ----------
         device : int
-            Its number, replica by replica and partition by partition.
+            The number of the device, counted replica by replica and partition by partition.
 
         Raises
         ------
@@ -262,12 +262,12 @@ class Debugger:
 
     @public
     def step(self) -> Stop:
-        """Runs the next instruction of this computation, with all that it calls.
+        """Runs the next instruction of this computation, including everything that it calls.
 
         Returns
         -------
         Stop
-            Where it stopped: behind the instruction, or before at a breakpoint, an error or a wait.
+            The stop: after the instruction, or earlier at a breakpoint, an error or a wait.
         """
         depth, position = len(self.frames), self._place(len(self.frames))
         return self._until(
@@ -276,7 +276,7 @@ class Debugger:
 
     @public
     def into(self) -> Stop:
-        """Makes one event: goes to the first instruction of what the next one calls, if it calls something.
+        """Runs one event: enters the computation that the next instruction calls, if it calls one.
 
         Returns
         -------
@@ -292,7 +292,7 @@ class Debugger:
         Returns
         -------
         Stop
-            Where it stopped: behind the instruction that called the computation, after all passes of a loop.
+            The stop: after the instruction that called the computation, after all iterations of a loop.
         """
         depth = len(self.frames)
         return self._until(lambda m: len(m.frames) < depth)
@@ -380,7 +380,7 @@ class Debugger:
 
     @public
     def back(self) -> Stop:
-        """Goes to where the last instruction of this computation had not run; from the first, to the one that called.
+        """Undoes the last instruction of this computation; at the first one, goes back to the calling instruction.
 
         Returns
         -------
@@ -398,7 +398,7 @@ class Debugger:
 
     @public
     def back_into(self) -> Stop:
-        """Takes back one event: goes to the last instruction of what the last one called, if it called something.
+        """Undoes one event: enters the computation that the last instruction called, at its end, if it called one.
 
         Returns
         -------
@@ -409,7 +409,7 @@ class Debugger:
 
     @public
     def back_out(self) -> Stop:
-        """Goes to the instruction that called this computation.
+        """Goes back to the instruction that called this computation.
 
         Returns
         -------
@@ -423,7 +423,7 @@ class Debugger:
 
     @public
     def run_back(self, until: str | None = None) -> Stop:
-        """Goes back to the last breakpoint before this point, or to the beginning, on this device.
+        """Runs backwards to the previous breakpoint, or to the beginning, on this device.
 
         Parameters
         ----------
@@ -467,7 +467,7 @@ class Debugger:
 
     @public
     def go(self, time: int) -> Stop:
-        """Goes to a time that the device has been at.
+        """Goes back to an earlier time of the device.
 
         Parameters
         ----------
@@ -485,7 +485,7 @@ class Debugger:
             The time is below 0 or later than now.
         """
         if not 0 <= time <= self.time:
-            raise ArgumentError(f"time {time}: this device has been at 0 to {self.time}; run() goes on")
+            raise ArgumentError(f"time {time}: this device has been at 0 to {self.time}; run() continues beyond")
         return self._went(time)
 
     def _went(self, time: int) -> Stop:
@@ -518,9 +518,10 @@ class Debugger:
         text : str
             The name of an instruction; `opcode:dot`; `line:train.py:12`; `scope:layer/norm`; `iteration:while.3:5`;
             `nan`, `inf` or `denormal`, after an instruction whose value has them and whose operands have none;
-            `ulps:1000`, after one whose value is further from what the same run in f64 has than so many units in the
-            last place of its type, though no operand is; `if EXPRESSION`, after an instruction of which the Python
-            expression is true, of `value`, `operands`, `name`, `opcode`, `shape`, `iteration` and `np`.
+            `ulps:1000`, after one whose value differs from that of the same run in f64 by more than this number of
+            units in the last place of its type, while none of its operands does; `if EXPRESSION`, after an instruction
+            for which the Python expression is true, with the names `value`, `operands`, `name`, `opcode`, `shape`,
+            `iteration` and `np`.
 
         Returns
         -------
@@ -559,7 +560,7 @@ class Debugger:
 
     @public
     def value(self, name: str) -> Any:
-        """The value of an instruction in the innermost computation that runs and has it.
+        """The value of an instruction in the innermost active computation that contains it.
 
         Parameters
         ----------
@@ -574,7 +575,7 @@ class Debugger:
         Raises
         ------
         ArgumentError
-            No computation that runs has the instruction, or it has not run there.
+            No active computation contains the instruction, or it has not run there.
         """
         return result_of(valid_part(self.held(*self.found(name))), set())
 
@@ -582,7 +583,7 @@ class Debugger:
         """The value of an instruction of a frame, run again if it was let go."""
         frame = self.frames[depth] if self.frames else None
         if frame is None:
-            raise ArgumentError("the program has come to its end: back() or go(time) first")
+            raise ArgumentError("the program has finished: call back() or go(time) first")
         if instruction.id in frame.values:
             return frame.values[instruction.id]
         if frame.loop is not None and frame.next is instruction:
@@ -620,7 +621,7 @@ class Debugger:
         Parameters
         ----------
         name : str
-            The name of the instruction. For a parameter of a called computation, the operand of the caller counts.
+            The name of the instruction. For a parameter of a called computation, the operand of the caller is returned.
 
         Returns
         -------
@@ -630,7 +631,7 @@ class Debugger:
         Raises
         ------
         ArgumentError
-            No computation that runs has the instruction, or an operand has not run.
+            No active computation contains the instruction, or an operand has not run.
         """
         depth, instruction = self.found(name)
         return [(o, self.held(d, o)) for d, o in self.sources(depth, instruction)]
@@ -650,20 +651,21 @@ class Debugger:
         return [(depth - 1, calling.operands[number])]
 
     def inside(self, name: str, *indices: Sequence[int]) -> Debugger:
-        """A run of its own of what a reduce or a sort does to single elements, from the operands' present values.
+        """A separate run of the computation that a reduce or a sort applies to elements, with the current operands.
 
         Parameters
         ----------
         name : str
             The name of a reduce or a sort, whose operands have run.
         indices : sequence of int
-            Of a reduce, the index of an element of the result: its elements are folded one by one by calls of the
-            computation, in the order of the language. Of a sort, the indices of two elements, which are compared.
+            For a reduce, the index of an element of the result: its elements are combined one by one by calls of the
+            computation, in the order that the language defines. For a sort, the indices of two elements, which are
+            compared.
 
         Returns
         -------
         Debugger
-            At the beginning. `into()` goes into a call; this debugger stays where it is.
+            The new debugger, at the beginning. `into()` enters a call; this debugger does not move.
 
         Raises
         ------
@@ -687,9 +689,9 @@ class Debugger:
 
     @public
     def change(self, name: str, value: Any) -> None:
-        """Gives an instruction another value from this point on; what came after is forgotten.
+        """Replaces the value of an instruction from this point on; later events are discarded.
 
-        Of several devices, the others run again to where they were, as far as they come.
+        If there are several devices, the others run again to their previous times, as far as they can.
 
         Parameters
         ----------
@@ -701,7 +703,7 @@ class Debugger:
         Raises
         ------
         ArgumentError
-            The value does not fit, or the instruction has not run.
+            The value does not have the shape of the instruction, or the instruction has not run.
         """
         depth, instruction = self.found(name)
         self.held(depth, instruction)

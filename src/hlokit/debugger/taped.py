@@ -32,7 +32,7 @@ class Hub:
         return self.exchange.waiting.get(device)
 
     def deadlock(self) -> DeadlockError:
-        """The error for when no device can go on."""
+        """The error for when no device can continue."""
         return self.exchange.deadlock()
 
     def reset(self) -> None:

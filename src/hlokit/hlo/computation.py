@@ -39,7 +39,7 @@ class Computation:
     backend_config : str
         The text of `backend_config`.
     root_or_none : Instruction or None
-        The root that was set; None: the last instruction.
+        The root, if one was set; None: the last instruction is the root.
     version : int
         A number that every change increases.
 
@@ -148,7 +148,7 @@ class Computation:
         return ProgramShape([p.shape for p in parameters], self.root.shape, [p.name for p in parameters])
 
     def signature(self) -> ProgramShape:
-        """The program shape without the parameters' names: what a caller must fit. Cached until the graph changes.
+        """The program shape without the parameters' names, which a call must match. Cached until the graph changes.
 
         Returns
         -------
@@ -199,7 +199,7 @@ class Computation:
         called : sequence of Computation, optional
             The computations that the op calls, in the order of its roles.
         shape : Shape, optional
-            The result's shape, where the op does not say it.
+            The result's shape, if the op does not determine it.
         name : str, optional
             The instruction's name; by default one is made up.
 
@@ -280,17 +280,17 @@ class Computation:
         self.version += 1
 
     def replace(self, old: Instruction, new: Instruction) -> None:
-        """Gives `new` to every user of `old` (but `new` itself), and the root's place. `old` stays, unused.
+        """Replaces `old` by `new` in all its users (except `new` itself) and as the root. `old` remains, unused.
 
-        The shapes must be the same but for layout: a user that reads it gets a copy in the layout of `old`. Control
-        dependencies stay with `old`.
+        The shapes must be equal except for the layout: a user that depends on the layout is given a copy in the layout
+        of `old`. Control dependencies remain with `old`.
 
         Parameters
         ----------
         old : Instruction
-            The instruction whose users get the other.
+            The instruction to replace.
         new : Instruction
-            The instruction that they get, of the same shape.
+            The replacement, of the same shape.
         """
         self._own(old)
         self._own(new)
@@ -313,14 +313,14 @@ class Computation:
         self.version += 1
 
     def replace_all(self, new: Mapping[Instruction, Instruction]) -> None:
-        """Replaces many instructions, none by another of them. Shapes and layouts stay the same.
+        """Replaces many instructions at once; no replacement is itself replaced. Shapes and layouts stay the same.
 
         Each user is changed once, however many of its operands are replaced.
 
         Parameters
         ----------
         new : mapping of Instruction to Instruction
-            What each instruction is replaced by.
+            The replacement of each instruction.
         """
         root = self.root
         users = {user: None for old in new for user in old.users}
@@ -341,7 +341,7 @@ class Computation:
         self.version += 1
 
     def run_after(self, instruction: Instruction, before: Instruction) -> None:
-        """One more control dependency: `instruction` waits for `before` (HCATTR-4).
+        """Adds a control dependency: `instruction` waits for `before` (HCATTR-4).
 
         Parameters
         ----------
@@ -356,7 +356,7 @@ class Computation:
         self.version += 1
 
     def remove_dead(self) -> int:
-        """Removes what neither the root nor a side effect needs; parameters stay. Returns how many were removed.
+        """Removes instructions that neither the root nor a side effect needs, except parameters. Returns their number.
 
         Returns
         -------
@@ -390,7 +390,7 @@ class Computation:
         return len(dead)
 
     def remove(self, instruction: Instruction) -> None:
-        """Takes out an instruction that nothing uses or waits for, its effect too: something else has it now.
+        """Removes an instruction that nothing uses or waits for. Another one must have taken over its side effect.
 
         Parameters
         ----------
@@ -463,7 +463,7 @@ class Computation:
         return copy
 
     def part(self, root: Instruction, name: str, module: HloModule | None = None) -> Computation:
-        """A copy of `root` and of what it is made of, alone, with the same called computations.
+        """A copy of only `root` and the instructions on which it depends, with the same called computations.
 
         Parameters
         ----------
@@ -551,7 +551,7 @@ class Computation:
         return f"<Computation {self.name}: {self.brief()}, {counted(len(self._instructions), 'instruction')}>"
 
     def brief(self) -> str:
-        """Its parameters and result on a line: "(f32[2,3], s32[]) -> f32[3]", or how many where that is long.
+        """Its parameters and result on one line: "(f32[2,3], s32[]) -> f32[3]"; their number if that is long.
 
         Returns
         -------

@@ -79,10 +79,10 @@ class Instruction:
     shape : Shape
         The result's shape, with layout.
     operands : tuple of Instruction
-        The instructions whose values it takes, in order.
+        The instructions whose values it uses, in order.
     users : dict
-        The instructions that take its value, in the order in which they were added: with the one place of it among
-        their operands, or None where it is at several.
+        The instructions that use its value, in the order in which they were added, each with its operand number, or
+        None if the value is several of its operands.
     called : tuple of Computation
         The computations that it calls, in the order of the op's roles.
     parent : Computation or None
@@ -127,12 +127,12 @@ class Instruction:
 
     @property
     def is_root(self) -> bool:
-        """Whether its value is the result of its computation."""
+        """Whether its value is the result of the computation."""
         return self.parent is not None and self.parent.root is self
 
     @property
     def control_predecessors(self) -> list[Instruction]:
-        """The instructions that must run before this one although it uses no value of theirs."""
+        """The instructions that must run before this one although it does not use their values."""
         return self.extra.control_predecessors if self.extra is not None else []
 
     def called_by_role(self) -> list[tuple[str, Any]]:

@@ -81,7 +81,7 @@ def check_is_module(given: object) -> None:
 
 
 class HloModule:
-    """A program. `entry` is the computation that runs; `computations()` gives all in printing order.
+    """A program. `entry` is the computation that runs; `computations()` returns all computations in printing order.
 
     Attributes
     ----------
@@ -92,13 +92,13 @@ class HloModule:
     is_scheduled : bool
         Whether instructions run in the order in which computations list them.
     is_unverified : bool
-        Whether it was read without the checks that `verify` makes, which come before it is run.
+        Whether it was read without the checks of `verify`, which are then made before it is run.
     replica_count, num_partitions : int
-        The numbers of replicas and partitions that it runs on.
+        The numbers of replicas and partitions on which it runs.
     parameter_layouts : list of Shape or None
-        The parameters' shapes in entry_computation_layout; None: as the entry says.
+        The parameters' shapes in entry_computation_layout; None: those of the entry.
     result_layout : Shape or None
-        The result's shape in entry_computation_layout; None: as the entry says.
+        The result's shape in entry_computation_layout; None: that of the entry.
     input_output_alias : list of Alias
         Results that share the memory of parameters.
     buffer_donor : list of (int, tuple of int)
@@ -106,17 +106,17 @@ class HloModule:
     alias_passthrough_params : bool
         Whether parameters that are results may share their memory.
     frontend_attributes : dict of str
-        Attributes that hlokit keeps and does not read.
+        Attributes that hlokit stores but does not read.
     allow_spmd_sharding_propagation_to_parameters, allow_spmd_sharding_propagation_to_output : tuple of bool
         Whether the partitioner may choose shardings of parameters and of the result.
     origin_recovery_table, backend_config : str
-        Fields of the header that are kept as text.
+        Fields of the header that are stored as text.
     debug_attributes : list of DebugAttributes
         Entries on arrays of the original program (HMOD-19).
     stack_tables : StackTables
-        Files, functions and frames that metadata refers to (HMOD-14).
+        Files, functions and frames to which metadata refers (HMOD-14).
     lineage : Lineage or None
-        Where the instructions come from, of a module that `hk.optimize(..., lineage=True)` made.
+        The origins of the instructions, for a module made by `hk.optimize(..., lineage=True)`.
 
     Examples
     --------
@@ -168,7 +168,7 @@ class HloModule:
         return self.entry.program_shape
 
     def add_computation(self, computation: Computation, *, entry: bool = False) -> Computation:
-        """Puts a computation into the module, which owns it from then on.
+        """Adds a computation to the module, which owns it from then on.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class HloModule:
         return computation
 
     def remove_computation(self, computation: Computation) -> None:
-        """Takes a computation that nothing calls out of the module.
+        """Removes a computation that nothing calls from the module.
 
         Parameters
         ----------
@@ -205,7 +205,7 @@ class HloModule:
         return list(self._computations)
 
     def computations(self) -> list[Computation]:
-        """Callees before callers, in XLA's order (HPRINT-11): from each that nobody calls, in order of addition.
+        """The computations in XLA's order (HPRINT-11): callees before callers, else in order of addition.
 
         Returns
         -------
@@ -236,7 +236,7 @@ class HloModule:
     def scheduled(self) -> set[Computation]:
         """The computations whose order of instructions is the schedule (HMOD-2); none if the module has none.
 
-        What fusions call is not scheduled.
+        Computations that fusions call are not scheduled.
 
         Returns
         -------
@@ -252,8 +252,8 @@ class HloModule:
     def settle(self) -> None:
         """Brings the module to the form that printing and parsing it would give (HPRINT-9).
 
-        Instructions stand in post-order, which decides the order of computations, and names are unique in that order.
-        Names that text cannot hold become the nearest that it can.
+        Instructions are put in post-order, which determines the order of computations, and names are made unique in
+        that order. Names that text cannot represent are replaced by the nearest valid ones.
         """
         self.name = identifier(self.name)
         for computation in self._computations:
@@ -295,7 +295,7 @@ class HloModule:
         return f"<HloModule {self.name}: {entry}{counted(len(self._computations), 'computation')}>"
 
     def view(self, *, passes: bool = True) -> View:
-        """A page that shows the program: its graph, and what each of the default passes makes of it.
+        """A page that shows the program: its graph, and its changes by each of the default passes.
 
         Parameters
         ----------
@@ -313,7 +313,7 @@ class HloModule:
         return import_module("hlokit.view.notebook").module_html(self)
 
     def clone(self) -> HloModule:
-        """A deep copy: computations and instructions are new, values (shapes, ops, literals) shared.
+        """A deep copy: computations and instructions are new, values (shapes, ops, literals) are shared.
 
         Returns
         -------

@@ -26,7 +26,7 @@ def nan_trap(after: StepHook | None = None) -> StepHook:
             after(instruction, values)
         if any(map(_has_nan, values)):
             if not any(operand in seen for operand in instruction.operands) and instruction.operands:
-                raise EvaluationError(f"{instruction.name}: a NaN, of operands without: {instruction}")
+                raise EvaluationError(f"{instruction.name}: a NaN from operands without one: {instruction}")
             seen.add(instruction)
 
     return trap

@@ -32,7 +32,7 @@ class Transport(Protocol):
 
     Each device calls it from its own thread (or operating-system process) and is blocked until the call returns.
     There is no barrier: a device waits only for those that its instruction names. A transport raises DeadlockError
-    where it sees that no device can go on, Cancelled where another one failed. Values are NumPy arrays and tuples of
+    where it sees that no device can continue, Cancelled where another one failed. Values are NumPy arrays and tuples of
     them, not to be written to.
     """
 
@@ -188,14 +188,15 @@ class Exchange:
     # -- what goes wrong
 
     def deadlock(self) -> DeadlockError:
-        """The account of who waits for whom, at which instruction, for when no device can go on."""
+        """The account of who waits for whom, at which instruction, for when no device can continue."""
         waits = [self.waiting[device] for device in sorted(self.waiting)]
         label = "GRP-8" if all(wait.route is None for wait in waits) else "COMM-12"
         lines = [f"{self.names[w.device]} waits at {w} for {self._missing_text(w)}" for w in waits[:_SHOWN]]
         if len(waits) > _SHOWN:
             lines.append(f"and {len(waits) - _SHOWN} more wait")
         entries = [(self.names[w.device], w.instruction.name, self._names(self.missing(w))) for w in waits]
-        return DeadlockError(f"deadlock: no device can go on [{label}]" + "".join(f"\n  {x}" for x in lines), entries)
+        shown = "".join(f"\n  {line}" for line in lines)
+        return DeadlockError(f"deadlock: no device can continue [{label}]{shown}", entries)
 
     def missing(self, wait: Wait) -> list[int]:
         """The devices that a wait lacks."""

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @public_methods("__call__")
 class DeviceExecutable:
-    """A module compiled once and run by a grid of devices, as `hk.compile` gives it for several.
+    """A module compiled once and run by a grid of devices, as returned by `hk.compile` for several devices.
 
-    Called as `hk.evaluate` is for several devices; several threads may call it at once. Collectives and channels are
-    steps that the code calls back for: they go through the same transport as the interpreter's, with the same results
-    and the same errors. Between them the devices run at the same time.
+    It is called like `hk.evaluate` for several devices; several threads may call it at the same time. For collectives
+    and channels the code calls back: they use the same transport as the interpreter's, with the same results and the
+    same errors. Between them the devices run concurrently.
 
     Attributes
     ----------

@@ -46,10 +46,10 @@ _ASKING = {plans.INTERRUPTED, plans.INTERRUPTIBLE}
 
 @public_methods()
 class Executable:
-    """A compiled module, as `hk.compile` gives it for one device. A call runs the machine code.
+    """A compiled module for one device, as returned by `hk.compile`. A call runs the machine code.
 
-    Arguments and results are those of `hk.evaluate`. Several threads may call it at once, on a stack of any size: a
-    program that needs more than its caller has runs on a thread of its own.
+    Arguments and results are the same as for `hk.evaluate`. Several threads may call it at the same time, with a stack
+    of any size: a program that needs more stack than its caller has runs on a separate thread.
 
     Attributes
     ----------
@@ -58,9 +58,9 @@ class Executable:
     strict : bool
         Whether the code keeps the interpreter's order of operations.
     threads : int or None
-        The number of threads that was asked for; None: the default.
+        The requested number of threads; None: the default.
     notes : list of str
-        Where code generation took a lower level than asked for, and why.
+        Places where code generation used a lower level than requested, and why.
     """
 
     extra: tuple[int, ...] = ()
@@ -138,7 +138,7 @@ class Executable:
         Raises
         ------
         ArgumentError
-            The arguments do not fit the parameters.
+            The arguments do not match the parameters.
         EvaluationError
             A step cannot be run: an empty infeed, a custom call that fails.
         OutOfMemoryError
@@ -203,13 +203,13 @@ class Executable:
 
     @with_stack
     def as_text(self, stage: str = "hlo") -> str:
-        """The program at a stage of compilation.
+        """The text of the program at a stage of compilation.
 
         Parameters
         ----------
         stage : str, optional
             One of: "hlo", the program after the passes; "loops", the kernels as loops over elements; "llvm", the LLVM
-            IR that the kernels are written as; "llvm-opt", the same after LLVM's passes; "asm", the assembly.
+            IR of the kernels; "llvm-opt", the same after LLVM's passes; "asm", the assembly.
 
         Returns
         -------
@@ -227,8 +227,10 @@ class Executable:
 
     @cached_property
     def lineage(self) -> CodeLineage:
-        """Which instructions of the program each step, buffer and line of the loops comes from. Made when asked for, by
-        running the passes again; of a dynamic program the source is the module with static dimensions.
+        """The instructions from which each step, buffer and line of the loops comes.
+
+        Computed at the first use, by running the passes again; for a dynamic program the source is the module with
+        static dimensions.
         """
         from hlokit.runtime.lineage import CodeLineage
 
@@ -240,7 +242,7 @@ class Executable:
         Parameters
         ----------
         profile : Profile, optional
-            What `profile` gave: its times are shown by step and by instruction.
+            A result of `profile`: its times are shown by step and by instruction.
 
         Returns
         -------
@@ -254,12 +256,12 @@ class Executable:
 
     @with_stack
     def cost_analysis(self) -> dict[str, float]:
-        """The operations and bytes of a call, counted from the program as it was given.
+        """The operations and bytes of a call, counted from the original program.
 
         Returns
         -------
         dict of float
-            "flops", "transcendentals", "bytes accessed" and others, under JAX's names.
+            "flops", "transcendentals", "bytes accessed" and others, with JAX's names.
         """
         from hlokit.runtime.inspection import cost_analysis
 
@@ -271,7 +273,7 @@ class Executable:
         Returns
         -------
         MemoryAnalysis
-            Sizes under JAX's names, the peak, the values alive then, and the lifetime of each buffer.
+            Sizes with JAX's names, the peak, the values that are live at the peak, and the lifetime of each buffer.
         """
         from hlokit.runtime.inspection import memory_analysis
 
@@ -279,7 +281,7 @@ class Executable:
 
     @with_stack
     def profile(self, *args: Any, repeat: int = 10, **options: Any) -> Profile:
-        """The times of each step. Code that takes them is made at the first use.
+        """The times of each step. The code that measures them is generated at the first use.
 
         Parameters
         ----------
@@ -293,12 +295,12 @@ class Executable:
         Returns
         -------
         Profile
-            The times of each step, beside the machine's limits.
+            The times of each step, with the machine's limits.
 
         Raises
         ------
         ArgumentError
-            The arguments do not fit the parameters.
+            The arguments do not match the parameters.
         """
         from hlokit.runtime.profile import profile
 
@@ -324,14 +326,14 @@ class Executable:
 
     @property
     def reasons(self) -> list[tuple[str, str, str]]:
-        """Why things are as they are: (instruction, what, why)."""
+        """The reasons for decisions of the compiler: (instruction, decision, reason)."""
         from hlokit.runtime.inspection import reasons
 
         return reasons(self.program, self.notes, self.recompiled)
 
     @cached_property
     def recompiled(self) -> list[str]:
-        """Why each part that was compiled was not in the cache."""
+        """The reason why each part that was compiled was not in the cache."""
         return [event.reason for event in self._misses]
 
     def _loaded(self) -> Caller:

@@ -44,16 +44,16 @@ class StepProfile:
     instructions : tuple of str
         The names of all instructions that it computes.
     around : tuple of str
-        The names of the loops and conditionals around it, outermost first; of several calls that share the step
-        those of the first.
+        The names of the loops and conditionals around it, outermost first; if several calls share the step, those of
+        the first call.
     seconds : float
         The time that a call of the program spends in it, the median over the calls.
     runs : int
-        How often a call runs it.
+        The number of times that a call runs it.
     bytes : int
-        The bytes that one run has to read and write.
+        The bytes that one run must read and write.
     flops, transcendentals : float
-        The operations that its instructions ask for.
+        The operations that its instructions require.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Profile:
     traced : float
         The median time of a call in which the clock is read around each step.
     limits : Limits
-        The memory bandwidth and the arithmetic that the machine reaches.
+        The memory bandwidth and the arithmetic performance that the machine reaches.
     threads : int
         The number of threads of a call.
     events : list of (int, int, int)
@@ -117,7 +117,7 @@ class Profile:
         return import_module("hlokit.view.notebook").profile_html(self)
 
     def table(self, rows: int = 40) -> str:
-        """The steps that take the most time, with the share of the machine's limits that they reach.
+        """A table of the steps that take the most time, with the share of the machine's limits that they reach.
 
         Parameters
         ----------

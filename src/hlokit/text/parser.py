@@ -251,7 +251,7 @@ class Parser:
         else:
             name = lexer.name("HINST-1")
         if name in RESERVED:
-            raise lexer.error(f"{name} is a type and no name; {name}_ would do", "LEX-9", start)
+            raise lexer.error(f"{name} is a type, not a name; {name}_ is possible", "LEX-9", start)
         if not attached:
             lexer.expect("=", "HINST-1")
         return name

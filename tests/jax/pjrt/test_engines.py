@@ -26,7 +26,7 @@ def test_an_engine_that_there_is_not() -> None:
 def test_the_nan_trap_wants_the_interpreter() -> None:
     done = python("-c", "import jax; jax.jit(lambda x: x + 1)(1.0)", HLOKIT_TRAP_NAN="1")
     assert done.returncode == 1
-    assert "HLOKIT_TRAP_NAN takes HLOKIT_BACKEND=interpreter; HLOKIT_DEBUG=first-nan finds" in done.stderr
+    assert "HLOKIT_TRAP_NAN requires HLOKIT_BACKEND=interpreter; HLOKIT_DEBUG=first-nan finds" in done.stderr
 
 
 def test_shadow_mode_finds_a_wrong_kernel() -> None:

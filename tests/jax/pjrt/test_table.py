@@ -183,7 +183,7 @@ def test_wrong_arguments(program: int) -> None:
         ([a, small], "f32[3]"),
         ([small, b], "f32[3]"),
         ([a, other], "s32"),
-        ([a, a], "it is another argument too"),
+        ([a, a], "is also passed as another argument"),
     ):
         with pytest.raises(Error, match="INVALID_ARGUMENT") as error:
             execute(program, buffers)

@@ -47,9 +47,9 @@ def engine_of_job(name: str) -> Engine:
 
 def no_mpi(error: Exception) -> UnsupportedError:
     """An error that says what to install."""
-    return UnsupportedError(f"MPI: {error}. `pip install 'hlokit[mpi]' mpich` gives mpi4py and an MPI")
+    return UnsupportedError(f"MPI: {error}. `pip install 'hlokit[mpi]' mpich` installs mpi4py and an MPI")
 
 
 def no_gloo(error: Exception) -> UnsupportedError:
     """An error that says what to install."""
-    return UnsupportedError(f"gloo: {error}. `pip install 'hlokit[gloo]'` gives PyTorch, which has it")
+    return UnsupportedError(f"gloo: {error}. `pip install 'hlokit[gloo]'` installs PyTorch, which contains it")

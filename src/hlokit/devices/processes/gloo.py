@@ -230,7 +230,7 @@ class _Shared(_torch.Store):
     def get(self, key: str) -> bytes:
         found = self._values.get(f"{self._prefix}/{key}", _START.total_seconds())
         if found is None:
-            raise EvaluationError(f"not all processes came within {_START.total_seconds():.0f} seconds")
+            raise EvaluationError(f"not all processes connected within {_START.total_seconds():.0f} seconds")
         return found
 
     def wait(self, keys: list[str], timeout: timedelta = _START) -> None:

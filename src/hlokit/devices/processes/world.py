@@ -645,7 +645,7 @@ class World:
         self._line.tell(rank=self.rank, secret=self._secret, version=version())
         message = self._line.answer(_START_SECONDS)
         if message is None:
-            raise EvaluationError(f"not all of {self.size} ranks came within {_START_SECONDS:.0f} seconds")
+            raise EvaluationError(f"not all of {self.size} ranks connected within {_START_SECONDS:.0f} seconds")
         self._expect("welcome", message)
 
 

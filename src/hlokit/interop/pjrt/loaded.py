@@ -166,7 +166,7 @@ def _runner(program: Program) -> Runner:
         return interpreted(program)
     if traps_nan():
         raise ArgumentError(
-            "HLOKIT_TRAP_NAN takes HLOKIT_BACKEND=interpreter; HLOKIT_DEBUG=first-nan finds the NaN of a program"
+            "HLOKIT_TRAP_NAN requires HLOKIT_BACKEND=interpreter; HLOKIT_DEBUG=first-nan finds the NaN of a program"
         )
     return compiled(program)
 
@@ -284,7 +284,7 @@ def _arguments(program: Program, buffers: Sequence[int], given: Sequence[int], m
         raise wrong_count(program.name, len(program.parameters), len(buffers))
     for number in given:
         if buffers.count(buffers[number]) > 1:
-            raise ArgumentError(f"{program.name}: argument {number} is donated, and it is another argument too")
+            raise ArgumentError(f"{program.name}: argument {number} is donated, but is also passed as another argument")
     values: list[_Array] = []
     for number, buffer in enumerate(buffers):
         storage = native().acquire(buffer)

@@ -135,7 +135,7 @@ def divided(program: Program, made: Sequence[Sharding | None], regions: bool) ->
         found = partition(module, out_shardings=[sharding or Sharding("replicated") for sharding in made])
     except HlokitError as error:
         return Divided(None, str(error))
-    except Exception as error:  # a fault of the partitioner's is to be known, and is no reason not to run the program
+    except Exception as error:  # a fault of the partitioner is to be known, and is no reason not to run the program
         logger().warning("%s: the partitioner failed: %s: %s", program.name, type(error).__name__, error)
         return Divided(None, f"{type(error).__name__}: {error}")
     shapes = [*program.parameters, *program.results]

@@ -171,5 +171,6 @@ def _all(store: Store, name: str, count: int) -> list[dict[str, Any]]:
         if value is not None:
             found.append(json.loads(value))
         elif time.monotonic() > end:
-            raise EvaluationError(f"process {len(found)} of {count} did not come within {_START_SECONDS:.0f} seconds")
+            late = f"process {len(found)} of {count}"
+            raise EvaluationError(f"{late} did not connect within {_START_SECONDS:.0f} seconds")
     return found

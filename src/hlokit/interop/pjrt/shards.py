@@ -196,7 +196,7 @@ def on_devices(program: Program) -> Runner:
     split = divided(program, made, has_regions)
     if split.found is not None and (number := _elsewhere(program, split.found, [*given, *made])) is not None:
         why = f"value {number} of parameters and results does not lie as JAX expects it"
-        logger().warning("%s: %s: a fault of the partitioner's", module.name, why)
+        logger().warning("%s: %s: a fault of the partitioner", module.name, why)
         split = Divided(None, why)
     if split.found is None and program.is_spread:
         raise UnsupportedError(f"{module.name}: several processes run it, each its own parts: {split.why}")

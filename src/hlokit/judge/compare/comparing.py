@@ -54,7 +54,7 @@ _RULES = 3
 class Judgement:
     """The verdict on an engine's result, and the reasons.
 
-    verdict      "equal": the reference's bits, NaNs' aside; "allowed": other bits, no further off than rounding may
+    verdict      "equal": the reference's bits, except in NaNs; "allowed": other bits, no further off than rounding may
                  change them, or where a rule leaves them open (`rules` has its label); "wrong"; "undecided": the whole
                  is further off than rounding makes likely, and each instruction by itself is right; "failed": an
                  error, a crash, or no result in time; "unsupported"
@@ -78,7 +78,7 @@ class Judgement:
 
     @property
     def is_finding(self) -> bool:
-        """Whether it is a difference that no rule allows."""
+        """Whether there is a difference that no rule allows."""
         return self.verdict in ("wrong", "undecided", "failed")
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class Comparison:
     expected : array or tuple
         The reference's result.
     judgements : tuple of Judgement
-        A judgement of each engine: its verdict, the difference, and what that was traced to.
+        A judgement of each engine: its verdict, the difference, and the cause that was found.
     """
 
     module: HloModule
@@ -128,8 +128,8 @@ class Comparison:
         Returns
         -------
         list of dict
-            For each engine its name, verdict, message, seconds, and the instruction, rules, pass and kernel to which
-            a difference was traced.
+            For each engine its name, verdict, message and seconds, and the instruction, rules, pass and kernel that
+            cause a difference.
         """
         return [
             {

@@ -142,7 +142,7 @@ def conform(
 ) -> Conformance:
     """Runs the conformance suite on an engine: see `hk.conform`."""
     if seconds <= 0 or memory < 0:
-        raise ArgumentError("conform: seconds takes numbers above 0, memory bytes of at least 0")
+        raise ArgumentError("conform: seconds must be greater than 0, memory at least 0")
     chosen = _chosen(rules)
     labels = {rule.label for rule in chosen}
     wanted = [case for case in cases() if labels & {*case.rules}]

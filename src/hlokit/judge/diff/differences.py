@@ -146,7 +146,7 @@ def diff(a: HloModule, b: HloModule, ignore: Collection[str] = IGNORED) -> Modul
             raise ArgumentError(f"diff: found {type(module).__name__}, expected an HloModule")
     unknown = [word for word in ignore if word not in ASPECTS]
     if unknown:
-        raise ArgumentError(f"diff: cannot ignore {', '.join(unknown)}: choose of {', '.join(ASPECTS)}")
+        raise ArgumentError(f"diff: cannot ignore {', '.join(unknown)}: choose from {', '.join(ASPECTS)}")
     return _Comparison(a, b, frozenset(ignore)).result()
 
 

@@ -340,7 +340,7 @@ def engine_of(spec: str, seconds: float = 60.0, memory: int = 0) -> Engine:
     platform = "cpu" if kind == "jaxlib" else kind.removeprefix("pjrt/") if kind.startswith("pjrt/") else ""
     if not platform:
         raise ArgumentError(
-            f"there is no engine {spec!r}: choose of {', '.join(OWN)}, jaxlib[@PYTHON][:FLAGS], pjrt/NAME[@PYTHON]"
+            f"there is no engine {spec!r}: choose from {', '.join(OWN)}, jaxlib[@PYTHON][:FLAGS], pjrt/NAME[@PYTHON]"
         )
     worker = Path(__file__).with_name("jaxlib_worker.py")
     return WorkerEngine(spec, [_python(spec, python), str(worker), platform], seconds, memory, flags, shapes=True)

@@ -162,7 +162,7 @@ def fuzz(
     if not engines:
         raise ArgumentError("fuzz: no engines to compare with the reference")
     if count < 1 or seed < 0 or seconds <= 0:
-        raise ArgumentError("fuzz: count takes numbers from 1, seed from 0, seconds above 0")
+        raise ArgumentError("fuzz: count must be at least 1, seed at least 0, seconds greater than 0")
     if mutate and (modules or options is not None):
         raise ArgumentError("fuzz: modules to mutate are given alone, without ops, types and modules to begin with")
     if collectives and (mutate or modules or shardings):

@@ -54,7 +54,7 @@ class Partitioned:
     Attributes
     ----------
     module : HloModule
-        The program of a device: it runs on parts, with collectives. Its `num_partitions` is the number of devices.
+        The program of one device, on parts and with collectives. Its `num_partitions` is the number of devices.
     reasons : tuple of Reason
         The reason of each collective, and of each op that runs on whole values.
     in_shardings, out_shardings : tuple of NamedSharding
@@ -73,7 +73,7 @@ class Partitioned:
     _output: tuple[Shape, tuple[Placement, ...]]
 
     def view(self) -> View:
-        """A page that shows the program on whole values with its shardings, and that of a device with its collectives.
+        """A page that shows the program on whole values with its shardings, and a device's program with collectives.
 
         Returns
         -------
@@ -83,7 +83,7 @@ class Partitioned:
         return import_module("hlokit.view.making").view_partitioned(self)
 
     def split(self, *arguments: Any) -> list[list[Any]]:
-        """Splits whole arguments into those of each device.
+        """Divides whole arguments into those of each device.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class Partitioned:
         Raises
         ------
         ArgumentError
-            The arguments do not fit the program's parameters.
+            The arguments do not match the program's parameters.
         """
         if len(arguments) != len(self._inputs):
             raise ArgumentError(f"split: {len(arguments)} arguments, expected {len(self._inputs)}")
@@ -113,7 +113,7 @@ class Partitioned:
         return found
 
     def join(self, results: Sequence[Any]) -> Any:
-        """Joins the devices' results into the whole result.
+        """Assembles the whole result from the devices' results.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class Partitioned:
         Raises
         ------
         ArgumentError
-            The number of results is not that of the devices.
+            The number of results differs from the number of devices.
         """
         if len(results) != self._grid.size:
             raise ArgumentError(f"join: results of {len(results)} devices, expected {self._grid.size}")
@@ -225,7 +225,7 @@ def propagated(
         raise ArgumentError(f"partition: mesh={mesh!r}, expected a Mesh or its axes, as 'a=2,b=4'")
     mesh = mesh or mesh_of_shardings(found, module.num_partitions)
     if mesh is None:
-        raise ArgumentError(f"partition: {module.name} has no shardings and no partitions: mesh= says the devices")
+        raise ArgumentError(f"partition: {module.name} has no shardings and no partitions: give the devices with mesh=")
     mesh.check()
     if mesh.size > MOST_DEVICES:
         raise ShapeError("PART-1", "mesh", str(mesh), f"at most {MOST_DEVICES} devices")
