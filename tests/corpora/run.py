@@ -35,21 +35,21 @@ _LARGE = ("program", "in.npz", "out.npz")
 _MEMORY = 20 << 30
 _HEAD = """# Corpora
 
-Results of hlokit on programs of other projects, compared with the results of their own frameworks. The programs are built
-from packages of the registry; networks have random weights, so that nothing else is downloaded. `make corpora` makes a
-separate environment, runs the programs for some hours, continues where it was stopped, and writes this page.
+This page compares hlokit's results on programs of other projects with the results of their own frameworks. The programs are built
+from published packages; networks have random weights, so nothing else is downloaded. `make corpora` creates a separate
+environment, runs the programs for several hours, continues after an interruption, and writes this page.
 """
 _TERMS = """Each program is read and verified, compiled and run, and interpreted if it is small.
 
 | result | meaning |
 | --- | --- |
-| equal | the largest difference of each array, divided by its largest element, is at most 1e-4 in f32 and 1e-8 in f64: what another order of rounding usually brings |
-| rounding | the difference is larger, but so are the differences between results of the reference with other roundings ("allowed" of `hlokit compare`). Sums that cancel to nearly nothing, such as the gradient of a bias before a normalisation, can differ in all digits |
-| differs, fails | a result that rounding does not explain; an error, a crash or a time limit on hlokit |
-| not built | the framework could not make the program |
+| equal | the largest difference of each array, divided by its largest element, is at most 1e-4 in f32 and 1e-8 in f64: which is the usual effect of a different order of rounding |
+| rounding | the difference is larger, but no larger than the differences between results of the reference with different rounding ("allowed" in `hlokit compare`). Sums that cancel almost completely, such as the gradient of a bias before a normalisation, can differ in all digits |
+| differs, fails | a result that rounding does not explain; an error, a crash or a timeout on hlokit |
+| not built | the framework could not build the program |
 
-"Error" is the largest difference as above. "Speedup" is the time of XLA's CPU client divided by hlokit's, the best of five calls of
-each on a machine that did other work at the same time: an indication only.
+"Error" is the largest difference, defined as above. "Speedup" is the time of XLA's CPU client divided by hlokit's, for the best
+of five calls each, on a machine that did other work at the same time; it is only an indication.
 """
 
 

@@ -170,8 +170,8 @@ def chosen(names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def table(out: Path, before: str = "") -> str:
-    """The outcomes by library and mode, and what fails on hlokit alone: of the logs, else of the page `before`."""
-    rows = ["| library | as | files | tests | passed | skipped | cut off | fail on both | fail on hlokit alone |"]
+    """The outcomes by library and mode, and the tests that fail only on hlokit: of the logs, else of the page `before`."""
+    rows = ["| library | as | files | tests | passed | skipped | cut off | fail on both | fail only on hlokit |"]
     rows += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     wrong: list[str] = []
     for name in LIBRARIES:
@@ -194,7 +194,7 @@ def table(out: Path, before: str = "") -> str:
                 f"| {count[logs.CUT_OFF]} | {both} | {len(only)} |"
             )
             wrong += [f"- {name}, {mode}: `{test.id}`: {_reason(test)}" for test in only]
-    return "\n".join([*rows, "", *(wrong or ["Nothing fails on hlokit alone."])])
+    return "\n".join([*rows, "", *(wrong or ["No test fails only on hlokit."])])
 
 
 def _reason(test: logs.Test) -> str:
@@ -206,11 +206,12 @@ def _reason(test: logs.Test) -> str:
 HEAD = """\
 # Libraries
 
-What libraries of JAX do on hlokit, beside `make test-libraries` (programs of flax, optax, equinox, diffrax, numpyro and
-mujoco-mjx, whose results are compared with those of JAX's CPU client): samples of their own tests, unmodified, with
-hlokit as the platform and in place of JAX's CPU client. What fails on hlokit was run on JAX's CPU client too.
+This page shows results of libraries' own tests on hlokit, in addition to `make test-libraries` (programs of flax, optax, equinox,
+diffrax, numpyro and mujoco-mjx, whose results are compared with those of JAX's CPU client). Samples of the tests were run
+unmodified, with hlokit as the platform and in place of JAX's CPU client. Tests that fail on hlokit were also run on JAX's CPU
+client.
 
-This page is made by `make library-suites`, which needs git snapshots of the libraries and takes hours: the table has the
+`make library-suites` writes this page; it needs git snapshots of the libraries and takes hours. The table lists the number of
 files that were run (`tests/jax/libraries/own.py` lists the sample). The rows of what is run again are replaced.
 
 """

@@ -178,7 +178,7 @@ def page(runs: Runs, table: Table, every: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-COLUMNS = ["passed", "fail on hlokit alone", "fail, skipped there", "fail on both", "skipped", "cut off"]
+COLUMNS = ["passed", "fail only on hlokit", "fail, skipped there", "fail on both", "skipped", "cut off"]
 
 
 def _rank(file: str, row: Row) -> tuple[int, int, str]:
@@ -193,23 +193,22 @@ def _head(runs: Runs) -> list[str]:
     names = ("jax", "jaxlib", "numpy", "scipy", "llvmlite", "pytest", "hypothesis")
     versions = ", ".join(f"{name} {runs.versions[name]}" for name in names)
     return [
-        "JAX's test files, unmodified, of the tag of the installed jax, on hlokit. Each test runs with one",
-        "generated case, without the slow ones (`JAX_NUM_GENERATED_CASES=1 JAX_SKIP_SLOW_TESTS=1`), on 8 devices",
-        "where the file asks for several; a file runs in one process, or in several where one has used up its",
-        f"memory or died. A test is stopped after {runs.limit:g} s. What fails runs on JAX's CPU",
-        "client too: *fail on hlokit alone* passes there, *fail on both* does not, *fail, skipped there* is a",
-        "test that leaves out the platform `cpu` by its name. A test during which the process died counts as",
-        "failed. *Not to its end*: the rest of the file has not been run yet.",
+        "This page shows results of JAX's own test files, unmodified, at the tag of the installed jax, on hlokit. Each test runs with",
+        "one generated case and without the slow ones (`JAX_NUM_GENERATED_CASES=1 JAX_SKIP_SLOW_TESTS=1`), on 8 devices if the file",
+        "requires several. A file runs in one process, or in several if a process ran out of memory or died. A test is stopped after",
+        f"{runs.limit:g} s. Tests that fail on hlokit are also run on JAX's CPU client: those under *fail only on hlokit* pass there, those",
+        "under *fail on both* do not, and those under *fail, skipped there* skip the platform `cpu` by its name. A test during which the",
+        "process died counts as failed. *Not to its end* means that the rest of the file has not been run yet.",
         "",
         f"Run {'on' if first == last else f'from {first} to'} {last}: {versions},",
         f"Python {runs.versions['python']}; {runs.versions['cpu']}; hlokit at {', '.join(f'`{c}`' for c in runs.commits)}.",
         "",
         "```sh",
-        "make jax-suite MIRROR=/path/to/snapshots OUT=/path/to/logs   # goes on where it was stopped; takes hours",
+        "make jax-suite MIRROR=/path/to/snapshots OUT=/path/to/logs   # continues after an interruption; takes hours",
         "```",
         "",
-        "It runs `python -m tests.jax.suite.run`, whose `--help` says how to run single files, and writes this page: what was",
-        "run takes the place of earlier results, which are kept in `tests/jax/suite/results.json`.",
+        "It runs `python -m tests.jax.suite.run`, whose `--help` describes how to run single files, and writes this page. New",
+        "results replace earlier ones of the same files, which are kept in `tests/jax/suite/results.json`.",
     ]
 
 
@@ -223,19 +222,19 @@ def _sums(table: Table) -> list[str]:
 
 
 def _by_cause(table: Table) -> list[str]:
-    """The failures on hlokit alone by their causes, NO_CAUSE first, then most first."""
+    """The tests that fail only on hlokit by their causes: NO_CAUSE first, then the most frequent."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for rows in table.values():
         for row in rows.values():
             for test, cause in row.alone.items():
                 found[cause][test] += 1
-    lines = ["## What fails on hlokit alone, by cause", ""]
+    lines = ["## Tests that fail only on hlokit, by cause", ""]
     for cause, tests in sorted(found.items(), key=lambda item: (item[0] != NO_CAUSE, -item[1].total(), item[0])):
         lines += [f"- {cause}: {tests.total()}"]
         lines += [f"  - `{test}`" + (f" ({times} modes)" if times > 1 else "") for test, times in sorted(tests.items())]
     lines += [] if found else ["Nothing."]
     for title, name in (
-        ("Fail, and are skipped on JAX's CPU client by its name", "skipped_there"),
+        ("Tests that fail, and that are skipped on JAX's CPU client by its name", "skipped_there"),
         ("Cut off", "cut_off"),
     ):
         names = [
@@ -259,9 +258,9 @@ def _not_run(table: Table, every: Sequence[str]) -> list[str]:
     lines: list[str] = []
     for mode, rows in table.items():
         left = [name for name in every if name not in rows and (mode != "x64" or X64.fullmatch(name))]
-        lines += [f"{TITLES[mode]}: {', '.join(f'`{name}`' for name in left) or 'nothing was left'}.", ""]
+        lines += [f"{TITLES[mode]}: {', '.join(f'`{name}`' for name in left) or 'none'}.", ""]
     folders = "; ".join(f"`{folder}` ({why})" for folder, why in LEFT_OUT.items())
-    return [*lines, f"Never: the folders {folders}."]
+    return [*lines, f"Folders that are never run: {folders}."]
 
 
 def _table(head: list[str], cells: list[list[str]]) -> list[str]:
