@@ -218,7 +218,7 @@ def test_convert_writes_what_the_name_says(capsys: pytest.CaptureFixture[str], f
 def test_convert_refuses_names_that_no_form_has(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     for name in ("x.svg", "x.json", "x.hlo.gz", "x.png"):
         _, _, error = command(capsys, f"convert negate.hlo {name}")
-        assert f"{name}: no program format has the suffix .{name.rpartition('.')[2]}; those" in error
+        assert f"{name}: no program format has the suffix .{name.rpartition('.')[2]}; the known suffixes" in error
         assert ".hlo.pb, .pb, .pbtxt, " in error and not Path(name).exists()
     assert command(capsys, "convert negate.hlo x.svg --to dot")[0] == 0 and "digraph" in Path("x.svg").read_text(encoding="utf-8")
 

@@ -28,6 +28,7 @@ def test_reference_has_none_of_the_phrases() -> None:
         ("Devices wait for\never.", [(1, "for ever")]),
         ("one\n\nProgrammes are read anew.", [(3, "anew")]),
         ("Use `utilize` and\n```\nin order to\n```\n.", []),
+        ("But\nfor what comes of mending", [(1, "But for"), (2, "comes of"), (2, "mending")]),
         ("A renewed forever; the leverages.", [(1, "leverages")]),
     ],
 )

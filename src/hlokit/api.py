@@ -1,4 +1,4 @@
-"""The functions of the facade that take or make whole modules, and what registers machine code for them."""
+"""The functions of the facade that take or return whole modules, and those that register machine code for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forks of a process whose other threads are at work: the child has none of these threads, but all that they held.
+"""Forks of a process with running threads: the child has none of these threads, but all locks that they held.
 
 What LLVM, Python's import system and compiles hold cannot be given back in the child: a fork waits until no thread is
 inside a function marked `unforked`. Locks that are held for an instant are free again in the child: `lock()`.

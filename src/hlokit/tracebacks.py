@@ -1,4 +1,4 @@
-"""Tracebacks of errors that are raised on purpose end where this package was called: its own frames are left out.
+"""Tracebacks of errors that are raised deliberately end where this package was called: its own frames are omitted.
 
 An error that passes a function marked `public` on its way to the caller's code loses the frames of this package;
 frames of the caller's own functions that the package called stay. Errors that a sound program cannot raise keep all:

@@ -132,7 +132,7 @@ def test_undecided(name: str) -> None:
 
 def test_what_is_too_long_to_follow_is_undecided() -> None:
     function = PROVED_ONES["a count made of ids"][0]
-    assert found(function, steps=10) == Finding(UNDECIDED, "the program takes too many steps to be followed")
+    assert found(function, steps=10) == Finding(UNDECIDED, "the program has too many steps to be analysed")
 
 
 @rule("GRP-8")

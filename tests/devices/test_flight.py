@@ -131,7 +131,7 @@ def test_ranks_that_disagree_about_the_order(tmp_path: Path) -> None:
         and f"rank 1 to {GATHER.name}, time 2 in this run" in finding
         for finding in report.findings
     ), report.findings
-    assert report.findings[-1] == "ranks 0, 1, 2 wait for each other: none of them can go on"
+    assert report.findings[-1] == "ranks 0, 1, 2 wait for each other: none of them can continue"
 
 
 def test_ranks_of_different_programs(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ FINDINGS = (
         "ROOT r = pred[] compare(i, one), direction=LT }\n",
     ),
     Finding(
-        "scatter_of_the_same_operand_twice", "scatter of one operand twice and of another operand returns a result in the place of another",
+        "scatter_of_the_same_operand_twice", "scatter of one operand twice and of another operand returns one result instead of another",
         "SCATTER-16",
         "x = s32[1] parameter(0)\ny = u32[1] constant({7})\ni = s32[2,1] parameter(1)\nu = s32[2] parameter(2)\n"
         f"v = u32[2] parameter(3)\nROOT r = (s32[1], s32[1], u32[1]) scatter(x, x, y, i, u, u, v), {_PLACES}, to_apply=f",

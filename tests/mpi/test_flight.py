@@ -61,7 +61,7 @@ def test_ranks_that_disagree_about_the_order(capsys: pytest.CaptureFixture[str],
     assert status == 1
     assert "failed: deadlock: no device can continue" in world["findings"][0], world
     assert any("rank 0 and rank 1 disagree about the order: rank 0 comes to" in text for text in world["findings"]), world
-    assert world["findings"][-1] == "ranks 0, 1 wait for each other: none of them can go on"
+    assert world["findings"][-1] == "ranks 0, 1 wait for each other: none of them can continue"
 
 
 def test_ranks_of_different_programs(capsys: pytest.CaptureFixture[str], folder: Path) -> None:

@@ -171,7 +171,7 @@ ENTRY e {{
 }}"""
     found = parted(text)
     assert kinds(found) == expected
-    chosen = [reason for reason in found.reasons if "has chosen among its elements" in reason.because]
+    chosen = [reason for reason in found.reasons if "has selected among its elements" in reason.because]
     assert bool(chosen) == ("{'b'}" in sharding)
 
 
@@ -186,7 +186,7 @@ ENTRY e {{
   zero = s32[] constant(3)
   ROOT r = (f32[8], s32[8]) reduce(x, i, low, zero), dimensions={{1}}, to_apply=first
 }}"""
-    assert "has chosen" in parted(text).reasons[0].because
+    assert "has selected" in parted(text).reasons[0].because
     found = parted(text.replace("select(takes, a, b)", "add(a, b)"))
     assert "which reduce needs whole" in found.reasons[0].because
 
@@ -238,7 +238,7 @@ def test_shardings_of_elements() -> None:
 
 
 def test_whole_values() -> None:
-    """PART-5: what has no form on parts is gathered, and said by name."""
+    """PART-5: what cannot run on parts is gathered, and said by name."""
     text = """HloModule m
 ENTRY e {
   x = f32[8,6] parameter(0), sharding={MESH, [{'a'}, {'b'}]}
@@ -361,7 +361,7 @@ ENTRY e {
     index_vector_dim=1, slice_sizes={1,8}
 }""")
     found = hk.partition(module)
-    assert kinds(found) == ["all-reduce"] and "each device finds" in found.reasons[0].because
+    assert kinds(found) == ["all-reduce"] and "each device reads" in found.reasons[0].because
 
 
 def test_loops() -> None:

@@ -407,7 +407,7 @@ def test_the_same_every_time() -> None:
 
 def test_shardings_are_not_followed() -> None:
     module = entry(REDUCE.replace("parameter(0)", "parameter(0), sharding={devices=[4]<=[4]}"), ", num_partitions=4")
-    assert run(module, "ring:4").notes == ["shardings are not followed: only the collectives that the module has count"]
+    assert run(module, "ring:4").notes == ["shardings are ignored: only the collectives in the module are counted"]
 
 
 # -- groups

@@ -1,1 +1,1 @@
-"""Analyses of modules: cost, loops, ranges, whether devices meet, and a simulation of their collectives."""
+"""Analyses of modules: cost, loops, ranges, deadlocks of devices, and a simulation of their collectives."""

@@ -1,4 +1,4 @@
-"""The cost of a run of a module, counted from shapes alone: operations and bytes moved.
+"""The cost of a run of a module, counted from shapes: operations and bytes moved.
 
 Loops count once, of a conditional's branches the dearest counts, dynamic dimensions count at their bounds. What an op
 takes its card says (`Op.cost`): as XLA's own analysis where that says anything sensible.

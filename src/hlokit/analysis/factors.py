@@ -1,4 +1,4 @@
-"""Factors of an instruction: how dimensions of its operands go with those of its results, by its op's lowering form.
+"""Factors of an instruction: how the dimensions of its operands correspond to those of its results, by its form.
 
 A factor is an index that moves along one dimension, or a part of one, of several arrays. The analysis reads forms and
 knows no opcodes: an index form is called with readers that record the index of each read.

@@ -1,4 +1,4 @@
-"""Functions: called computations by what they compute."""
+"""Functions: called computations, classified by what they compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While loops: how often they run, what they carry along unchanged."""
+"""While loops: their trip counts, and the values that they carry unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reducers: their neutral values, and what the order of the elements can change."""
+"""Reducers: their neutral values, and the effect of the order of the elements."""
 
 from __future__ import annotations
 

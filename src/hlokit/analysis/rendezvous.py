@@ -1,4 +1,4 @@
-"""Rendezvous: do all devices of a run come to their collectives and channels in an order that fits?
+"""Rendezvous: whether all devices of a run reach their collectives and channels in a consistent order.
 
 Two ways to find out. One module on all devices is in order if no loop and no conditional that has to do with other
 devices can go another way on one of them (divergence.py): all then do the same in the same order. Otherwise the devices
@@ -64,7 +64,7 @@ def check_rendezvous(
 ) -> Finding:
     """Whether the devices that run `modules`, one each, always meet.
 
-    steps, paths    how many instructions, and how many ways through the program, are followed at most
+    steps, paths    how many instructions, and how many paths through the program, are followed at most
     """
     places = Place.grid(replicas, partitions)
     for module in dict.fromkeys(modules):
@@ -74,15 +74,15 @@ def check_rendezvous(
     matters = communication_of()
     concerned = [i for m in dict.fromkeys(modules) for c in m.all_computations for i in c.instructions if matters(i)]
     if not concerned:
-        return Finding(PROVED, "no instruction has to do with other devices")
+        return Finding(PROVED, "no instruction communicates with other devices")
     try:
         if len(set(modules)) == 1 and _come_alike(modules[0], places, concerned):
-            return Finding(PROVED, "every device comes to the same collectives in the same order")
+            return Finding(PROVED, "every device reaches the same collectives in the same order")
         return _Search(modules, places, steps, paths).finding()
     except EvaluationError as error:
         return Finding(REFUTED, str(error), error)
     except RecursionError:
-        return Finding(UNDECIDED, "calls nest too deeply to be followed")
+        return Finding(UNDECIDED, "calls nest too deeply to be analysed")
 
 
 def come_alike(module: HloModule, replicas: int, partitions: int) -> bool:
@@ -221,21 +221,21 @@ class _Search:
         followed = 0
         while pending:
             if followed == self.paths:
-                return _undecided(bad, f"there are more than {self.paths} ways through the program")
+                return _undecided(bad, f"there are more than {self.paths} paths through the program")
             followed += 1
             path = _Path(self, pending.pop())
             try:
                 path.follow(pending)
                 good += 1
             except _TooLong:
-                return _undecided(bad, "the program takes too many steps to be followed")
+                return _undecided(bad, "the program has too many steps to be analysed")
             except EvaluationError as error:
                 if bad is None:
                     bad = error, path.said()
             if bad is not None and good:
                 break
         if bad is None:
-            return Finding(PROVED, f"the devices meet on every way through the program ({followed} followed)")
+            return Finding(PROVED, f"no device waits forever on any path through the program ({followed} followed)")
         if not good:
             return Finding(REFUTED, str(bad[0]), bad[0])
         return _undecided(bad)

@@ -1,4 +1,4 @@
-"""Calls to write instead, which the builder's errors show for what was nearly right, or written as in NumPy.
+"""Suggested calls, which the builder's errors show for calls that are nearly right or written as in NumPy.
 
 Imported when an error is made. Operands are called x, y and z, in the order of the call.
 """

@@ -1,4 +1,4 @@
-"""Op functions by which devices compute together.
+"""Op functions for collectives.
 
 What they share: `replica_groups` lists groups of device numbers (or is a ReplicaGroups); empty means one group of
 all. `channel_id` and `use_global_device_ids` say what the numbers mean (GRP-4). `layout` fixes the result's layout.

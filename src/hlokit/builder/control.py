@@ -1,4 +1,4 @@
-"""Op functions that call computations, make and open tuples, and order values."""
+"""Op functions that call computations, create and read tuples, and order values."""
 
 from __future__ import annotations
 

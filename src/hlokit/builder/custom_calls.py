@@ -1,4 +1,4 @@
-"""Custom calls: values that something outside the language computes (CCALL rules)."""
+"""Custom calls: values that are computed outside the language (CCALL rules)."""
 
 from __future__ import annotations
 

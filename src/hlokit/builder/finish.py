@@ -1,4 +1,4 @@
-"""Makes a module of a built computation: its callees come along."""
+"""Makes a module from a built computation and its callees."""
 
 from __future__ import annotations
 

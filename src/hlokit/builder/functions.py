@@ -1,4 +1,4 @@
-"""All functions of the builder under one roof: what `hlokit` itself passes on."""
+"""All functions of the builder in one module, from which `hlokit` exports them."""
 
 from hlokit.builder.collectives import *  # noqa: F403
 from hlokit.builder.communication import *  # noqa: F403

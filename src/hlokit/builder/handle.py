@@ -1,4 +1,4 @@
-"""XlaOp: a handle on one of a builder's values, with Python's operators."""
+"""XlaOp: a handle of one of a builder's values, with Python's operators."""
 
 from __future__ import annotations
 

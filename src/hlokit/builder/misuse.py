@@ -1,4 +1,4 @@
-"""Errors for arguments of a wrong type, which no rule covers: they name the argument.
+"""Errors for arguments of a wrong type, which no rule covers; they name the argument.
 
 Imported when a call has failed: calls that succeed cost nothing.
 """

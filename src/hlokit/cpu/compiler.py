@@ -1,4 +1,4 @@
-"""The compiler: a module becomes LLVM text and a plan of what its entry reads and writes."""
+"""The compiler: translates a module to LLVM text and a plan of the buffers that its entry reads and writes."""
 
 from __future__ import annotations
 

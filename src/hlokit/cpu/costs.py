@@ -1,4 +1,4 @@
-"""Costs of machines: the numbers tuned by measurement that kernels other than contractions and loops go by.
+"""Costs of machines: the parameters of loops and of kernels other than contractions, tuned by measurement.
 
 Contractions have a table of their own (kernels/contraction/costs.py). The numbers are those of a Sapphire Rapids or a
 Zen 4 of 3 GHz with caches of 32 KB, 1 MB and some MB a core. They decide between ways, sizes of chunks and what is

@@ -1,4 +1,4 @@
-"""Listing: a program's steps and the loops of its kernels as text, for people.
+"""Listing: a program's steps and the loops of its kernels as readable text.
 
     kernel %fusion: reads x, y; writes r
       for i in 128 [parallel, 16 at a time: 8 chunks]

@@ -1,4 +1,4 @@
-"""llvmlite's lock, made so that no interrupt leaves it taken.
+"""llvmlite's lock, replaced by one that no interrupt leaves held.
 
 llvmlite calls LLVM under a lock whose `__enter__` and `__exit__` are Python code. If a signal handler (such as
 Ctrl-C's) raises after the lock was taken and before `__enter__` ends, the lock is never released: every other thread

@@ -1,4 +1,4 @@
-"""The computation that a reduce or a sort applies to elements, as a program of its own to step through.
+"""The computation that a reduce or a sort applies to elements, as a separate program to step through.
 
 The interpreter applies it to whole arrays at once. For one element of the result of a reduce, or two elements of a
 sort, the same calls are made one by one, in the order of the language.

@@ -1,4 +1,4 @@
-"""The debugger's commands: lines of text, as the terminal takes them and scripts give them."""
+"""The debugger's commands: lines of text from the terminal or a script."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from hlokit.debugger.way_back import way_back
 from hlokit.errors import ArgumentError
 
 HELP = """\
-step, s             run the next instruction, with what it calls
-into, i             go into what the next instruction calls
-out, o              run this computation to its end
-run, r [CONDITION]  run to the next breakpoint, or to the condition
-back, b             take back the last instruction
-back-into, bi       take back the last event: goes into what the last instruction called
-back-out, bo        go to the instruction that called this computation
-run-back, rb [CONDITION]   go back to the last breakpoint, or to the condition
-go TIME             go to a time that has been
-break CONDITION     stop there; without one, list the breakpoints
+step, s             run the next instruction, including everything it calls
+into, i             enter the computation that the next instruction calls
+out, o              run to the end of this computation
+run, r [CONDITION]  run to the next breakpoint, or until CONDITION holds
+back, b             undo the last instruction
+back-into, bi       undo the last event, entering what the last instruction called
+back-out, bo        go back to the instruction that called this computation
+run-back, rb [CONDITION]   go back to the last breakpoint, or until CONDITION holds
+go TIME             go back to an earlier time
+break [CONDITION]   stop whenever CONDITION holds; without one, list the breakpoints
 remove NUMBER       remove a breakpoint
-print, p NAME       an instruction's value; print NAME[1:3, 0] a part of it
-watch NAME          print the value after every command; unwatch NAME
-from NAME [LEVELS]  where its value comes from: operands and theirs
-why nan             from the end: the way back to the instruction that made the result's NaN; why inf
-to NAME             the instructions that take it
-source NAME         scope and source lines
-set NAME = VALUE    another value: a number, or lists of numbers
-list, l [LINES]     the instructions around this one
-where, w            the computations that run
-device [NUMBER]     choose a device; who waits for whom
-save FILE           the program, its arguments, and this place
+print, p NAME       show an instruction's value, or a part of it: print NAME[1:3, 0]
+watch NAME          show the value after every command; unwatch NAME stops that
+from NAME [LEVELS]  show where a value comes from: its operands, their operands, and so on
+why nan             at the end: trace a NaN in the result back to its origin; also why inf
+to NAME             show the instructions that use it
+source NAME         show its scope and source lines
+set NAME = VALUE    replace a value with a number or lists of numbers
+list, l [LINES]     show the instructions around this one
+where, w            show the stack of computations
+device [NUMBER]     choose a device; without a number, show what the others wait for
+save FILE           save the program, its arguments, and this place
 help, quit
 
 CONDITION: an instruction's name; nan, inf, denormal; ulps:1000; opcode:dot; line:train.py:12; scope:layer/norm;

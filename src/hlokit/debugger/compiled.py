@@ -1,4 +1,4 @@
-"""Compiled programs in the debugger: the kernel that parts from the reference, and the instruction in it."""
+"""Compiled programs in the debugger: the kernel that differs from the reference, and the instruction in it."""
 
 from __future__ import annotations
 

@@ -334,7 +334,7 @@ class Debugger:
                     return stop
                 waited = stop if stop.kind == "waits" else waited
             if all(t.machine.is_finished for t in self._timelines):
-                return Stop("end", "the program has come to its end", self.device)
+                return Stop("end", "the program has finished", self.device)
             if not moved:
                 assert waited is not None
                 error: DeadlockError = self._hub.deadlock()
@@ -348,7 +348,7 @@ class Debugger:
         machine = timeline.machine
         breakpoints = [b for b in (*self.breakpoints, *([extra] if extra else [])) if b.is_enabled]
         if machine.is_finished:
-            return Stop("end", "the program has come to its end", device)
+            return Stop("end", "the program has finished", device)
         while True:
             previous = machine.next
             try:
@@ -362,7 +362,7 @@ class Debugger:
             if reason:
                 return Stop("breakpoint", reason, device, machine.last)
             if machine.is_finished:
-                return Stop("end", "the program has come to its end", device, machine.last)
+                return Stop("end", "the program has finished", device, machine.last)
             if is_there(machine):
                 return Stop("step", "", device, machine.last)
 
@@ -609,7 +609,7 @@ class Debugger:
             if self.frames[depth].computation is instruction.parent:
                 return depth, instruction
         where = instruction.parent.name if instruction.parent is not None else "none"
-        at_end = "the program has come to its end: back() goes into it" if self.is_finished else ""
+        at_end = "the program has finished: back() steps into it" if self.is_finished else ""
         raise ArgumentError(
             f"%{instruction.name} is in the computation {where}, which does not run here. {at_end}".strip()
         )

@@ -1,4 +1,4 @@
-"""Values and places of a debugger as text."""
+"""Values and positions of a debugger as text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def stack_text(debugger: Debugger) -> str:
         role = f", {frame.role} of %{caller.name}" if caller is not None else ""
         at = f" at %{frame.next.name}{_source(frame.next)}" if frame.next is not None else ""
         lines.append(f"#{len(lines)} {frame.computation.name}{role}{_iteration(debugger, depth)}{at}")
-    return printable("\n".join(lines) or "the program has come to its end")
+    return printable("\n".join(lines) or "the program has finished")
 
 
 def _iteration(debugger: Debugger, depth: int) -> str:
@@ -54,7 +54,7 @@ def _iteration(debugger: Debugger, depth: int) -> str:
 def listing_text(debugger: Debugger, around: int = 5) -> str:
     """The instructions of the computation around the one that is next, in the order in which they run."""
     if debugger.is_finished:
-        return "the program has come to its end"
+        return "the program has finished"
     frame = debugger.frames[-1]
     first = max(frame.position - around, 0)
     lines = [

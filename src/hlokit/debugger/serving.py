@@ -1,4 +1,4 @@
-"""The debugger as a page: the viewer with values, served to this machine alone.
+"""The debugger as a page: the viewer with values, served only to this machine.
 
 The page may move the run and ask for values, by the requests of `_Requests`, which take names, numbers and conditions.
 Python expressions are not among them. A request needs the token of the address, and a Host and an Origin that are

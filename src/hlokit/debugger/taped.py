@@ -1,4 +1,4 @@
-"""The transport between devices of which each can go back in time and on again: it keeps what each was given."""
+"""The transport between devices that can each step backwards and forwards: it records what each received."""
 
 from __future__ import annotations
 

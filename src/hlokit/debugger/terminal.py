@@ -1,4 +1,4 @@
-"""The debugger's full screen, of the Textual library: the program, the computations that run, values, commands."""
+"""The debugger's full screen, with the Textual library: the program, the active computations, values, commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timeline: a machine that goes to any time of its run, by states that it saves and by running again from there."""
+"""Timeline: a machine that can go to any time of its run, by running again from saved states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way from a program's result back to the instruction that first made a NaN, or another number of a kind, of it."""
+"""The path from a program's result back to the instruction that first produced a NaN or another special number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same run in f64, to see how far rounding has brought a value from there.
+"""The same run in f64, to measure the effect of rounding on a value.
 
 Beside each array of floats of the run a counterpart is kept, computed by the same instructions from the counterparts
 of the operands, in f64 (complex numbers: c128). Branches, trip counts and integers are the run's own. What has no

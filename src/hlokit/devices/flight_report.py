@@ -1,4 +1,4 @@
-"""Flight report: what the flight recorders' dumps of a world say together: which rank waits for which, and where."""
+"""Flight report: the combined findings of a world's dumps: which rank waits for which, and where."""
 
 from __future__ import annotations
 
@@ -412,7 +412,7 @@ class _Reader:
             left = kept
         if left:
             ranks = sorted({rank for rank, _ in left})
-            yield f"{_ranks(ranks)} wait for each other: none of them can go on"
+            yield f"{_ranks(ranks)} wait for each other: none of them can continue"
 
 
 def _titled(run: RecordedRun) -> str:

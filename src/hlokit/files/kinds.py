@@ -1,4 +1,4 @@
-"""Descriptions of files that hold no program: of XLA's dumps, which hold many such, and of others that people try."""
+"""Descriptions of files that contain no program: those in XLA's dumps, and others that users may try."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Lowering forms: what a backend must know of an op. Forms import types and nothing else; see docs/add_a_form.md."""
+"""Lowering forms: the information about an op that a backend needs. They import only types (docs/add_a_form.md)."""

@@ -1,4 +1,4 @@
-"""Costs, counted from shapes alone: operations on elements, and bytes moved."""
+"""Costs, counted from shapes: operations on elements, and bytes moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Emitter: what forms write expressions with. A backend derives its own and gives the eight abstract methods."""
+"""Emitter: the interface with which forms write expressions. A backend implements the eight abstract methods."""
 
 from __future__ import annotations
 

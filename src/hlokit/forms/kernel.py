@@ -1,4 +1,4 @@
-"""The kernel form: a routine of the backend's own, with what may be fused to it."""
+"""The kernel form: a routine of the backend, with the loops that may be fused with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scalar primitives: all the arithmetic that a backend must know."""
+"""The scalar primitives: all the arithmetic that a backend must support."""
 
 from __future__ import annotations
 

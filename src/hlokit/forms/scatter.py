@@ -1,4 +1,4 @@
-"""The scatter form: where each update goes, and how it is combined with what is there."""
+"""The scatter form: the position of each update, and how it is combined with the present value."""
 
 from __future__ import annotations
 

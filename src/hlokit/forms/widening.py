@@ -1,4 +1,4 @@
-"""Narrow types: scalar rules are written for the types that compute, and rounded once (TYPE-8, TYPE-10)."""
+"""Narrow types: scalar rules are written for wider types, and the result is rounded once (TYPE-8, TYPE-10)."""
 
 from __future__ import annotations
 

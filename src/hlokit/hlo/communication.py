@@ -1,4 +1,4 @@
-"""Communication traits: what an op has to do with other devices, and its part in an asynchronous operation."""
+"""Communication traits: an op's communication with other devices, and its part in an asynchronous operation."""
 
 from __future__ import annotations
 

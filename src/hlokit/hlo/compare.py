@@ -1,4 +1,4 @@
-"""Structural equality of modules: what parsing a printed module must give back (HPRINT-9)."""
+"""Structural equality of modules, which printing and parsing must preserve (HPRINT-9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HloModule: computations, one of them the entry, and what the header says."""
+"""HloModule: computations, one of them the entry, and the content of the header."""
 
 from __future__ import annotations
 

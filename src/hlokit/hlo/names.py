@@ -1,4 +1,4 @@
-"""Names that HLO text can hold, and unique ones: one that occurs twice gets a number (HCOMP-10)."""
+"""Names that are valid in HLO text, and unique names: a repeated one is given a number (HCOMP-10)."""
 
 from __future__ import annotations
 

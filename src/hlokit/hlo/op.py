@@ -1,4 +1,4 @@
-"""Op: one class per opcode, its card, with all of its facts. The registry of all of them."""
+"""Op: one class per opcode, with all information about the op. The registry of all of them."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Op:
     computes_wide: ClassVar[bool] = True
     """A map op's rule is for the types that compute (forms/widening.py); else it takes every type as it is."""
     rules: ClassVar[str] = ""
-    """Labels of the rule book, or their prefixes, beside those of the base classes: "BIN", "BEY-8 BEY-9"."""
+    """Labels of the rule book, or their prefixes, in addition to those of the base classes: "BIN", "BEY-8 BEY-9"."""
     example: ClassVar[str] = ""
     """HLO text in which it stands, for an op that no function of the builder makes: computations, the entry last."""
     arity: ClassVar[int | None] = None
@@ -166,7 +166,7 @@ class Op:
     commutative: ClassVar[bool] = False
     """Its two operands may change places."""
     side_effect: ClassVar[bool] = False
-    """It has an effect beside its value: it is never removed."""
+    """It has an effect besides its value: it is never removed."""
     asks_device: ClassVar[bool] = False
     """Its value depends on the device that it runs on: no compile-time constant, though without effect (BUILDER-12)."""
     elementwise: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""Arguments and results of a run: what a caller gives as values, and values as the caller gets them."""
+"""Arguments and results of a run: conversion of a caller's arguments to values, and of values to results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transport: how the devices of a run reach each other, and what they wait for."""
+"""Transport: the communication between the devices of a run, and what they wait for."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Judging programs and engines: differences of modules, the least program that shows a fault, and who is right."""
+"""Judging programs and engines: differences of modules, the smallest program that shows a fault, and verdicts."""

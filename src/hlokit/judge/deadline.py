@@ -1,4 +1,4 @@
-"""Deadline: a hook of the interpreter that ends a run which takes too long."""
+"""Deadline: a hook of the interpreter that stops a run that takes too long."""
 
 from __future__ import annotations
 

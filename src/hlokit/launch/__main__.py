@@ -23,14 +23,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "python -m hlokit.launch", description="Starts several processes of a program on this machine.",
         epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
     )  # fmt: skip
-    parser.add_argument("-n", "--processes", type=_positive, required=True, help="how many processes")
+    parser.add_argument("-n", "--processes", type=_positive, required=True, help="number of processes")
     parser.add_argument("--devices", type=_positive, help="devices of each process (HLOKIT_NUM_DEVICES)")
     parser.add_argument(
         "--collectives", choices=("mpi", "gloo"), default=os.environ.get("HLOKIT_COLLECTIVES") or "mpi",
-        help="what carries collectives (HLOKIT_COLLECTIVES, by default mpi); mpi starts the processes by mpirun",
+        help="library that carries collectives (HLOKIT_COLLECTIVES, default mpi); mpi uses mpirun",
     )  # fmt: skip
-    parser.add_argument("--mpirun", help="the program; by default the one beside this Python, else the one on PATH")
-    parser.add_argument("--grace", type=float, default=10.0, help="seconds for the others to end when one has failed")
+    parser.add_argument("--mpirun", help="the mpirun program; default: the one next to this Python, else on PATH")
+    parser.add_argument("--grace", type=float, default=10.0, help="seconds that others may take to end after a failure")
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="the program and its arguments, after --")
     given = parser.parse_args(arguments)
     if not 0 <= given.grace <= 1e6:

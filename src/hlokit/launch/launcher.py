@@ -49,7 +49,7 @@ class Launcher:
 
     devices      of each process; None: as the environment says
     collectives  "mpi": by mpirun, so that MPI connects the processes; "gloo": without it
-    mpirun       the program; by default the one beside this Python, else the one on PATH
+    mpirun       the program; default: the one next to this Python, else on PATH
     grace        seconds that processes have to end by themselves when one has failed
     """
 

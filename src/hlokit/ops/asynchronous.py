@@ -1,4 +1,4 @@
-"""Ops that split an operation into a start and a done, so that it may run beside others (HASYNC rules).
+"""Ops that split an operation into a start and a done, so that it may overlap with others (HASYNC rules).
 
 The interpreter computes at the start (HASYNC-6). That each start has one chain ending in one done, and that an
 update or done belongs to a start of its kind, is for the verifier to check (HASYNC-7).
@@ -84,7 +84,7 @@ class AsyncUpdate(Op, name="async-update"):
 
 
 class AsyncDone(Op, name="async-done"):
-    """Waits for the operation and gives its result."""
+    """Waits for the operation and returns its result."""
 
     example = _ASYNC_EXAMPLE
 
@@ -135,7 +135,7 @@ class CopyStart(Op, name="copy-start"):
 
 
 class CopyDone(Op, name="copy-done"):
-    """Waits for a copy and gives it."""
+    """Waits for a copy and returns it."""
 
     example = _COPY_EXAMPLE
 

@@ -97,7 +97,7 @@ def count_of(operand: Array, axes: tuple[int, ...]) -> np.float64:
 
 
 class BatchNormTraining(BatchNorm, name="batch-norm-training"):
-    """Normalises each feature by its own mean and (biased) variance; gives (output, mean, variance)."""
+    """Normalises each feature by its own mean and (biased) variance; returns (output, mean, variance)."""
 
     rounding = REARRANGED
     arity = 3
@@ -155,7 +155,7 @@ class BatchNormInference(BatchNorm, name="batch-norm-inference"):
 
 
 class BatchNormGrad(BatchNorm, name="batch-norm-grad"):
-    """Gradients of batch-norm-training; gives (grad_operand, grad_scale, grad_offset)."""
+    """Gradients of batch-norm-training; returns (grad_operand, grad_scale, grad_offset)."""
 
     rounding = REARRANGED
     arity = 5

@@ -1,4 +1,4 @@
-"""Collective ops: what the devices of a group compute together (GRP rules).
+"""Collective ops, which the devices of a group compute together (GRP rules).
 
 Those that only exchange values are in exchanges.py.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class AllReduce(Op, name="all-reduce"):
-    """Elementwise reduction over the members of each group, in group order; every member gets the result."""
+    """Elementwise reduction over the members of each group, in group order; every member receives the result."""
 
     channel_id: int | None = attr(None)
     replica_groups: Groups = attr((), always=True)
@@ -73,7 +73,7 @@ class AllReduceStart(AllReduce, name="all-reduce-start"):
 
 
 class AllReduceDone(Op, name="all-reduce-done"):
-    """Waits for an all-reduce and gives its result."""
+    """Waits for an all-reduce and returns its result."""
 
     example = """
         %add (a: f32[], b: f32[]) -> f32[] {
@@ -153,7 +153,7 @@ class CollectiveReduce(Op, name="collective-reduce"):
 
 
 class AllGather(Op, name="all-gather"):
-    """The operands of the group's members, concatenated in group order; every member gets the result."""
+    """The operands of the group's members, concatenated in group order; every member receives the result."""
 
     channel_id: int | None = attr(None)
     replica_groups: Groups = attr((), always=True)
@@ -228,7 +228,7 @@ class AllGatherStart(AllGather, name="all-gather-start"):
 
 
 class AllGatherDone(Op, name="all-gather-done"):
-    """Waits for an all-gather and gives its result."""
+    """Waits for an all-gather and returns its result."""
 
     example = """
         ENTRY %main (x: f32[2]) -> f32[2] {
@@ -256,7 +256,7 @@ class AllGatherDone(Op, name="all-gather-done"):
 
 
 class ReduceScatter(Op, name="reduce-scatter"):
-    """An all-reduce of whose result each member keeps one block, by its position in the group."""
+    """An all-reduce in which each member keeps one block of the result, by its position in the group."""
 
     channel_id: int | None = attr(None)
     replica_groups: Groups = attr((), always=True)
@@ -316,7 +316,7 @@ class ReduceScatter(Op, name="reduce-scatter"):
 
 
 class ReplicaId(Op, name="replica-id"):
-    """The number of the replica that runs this."""
+    """The number of the replica that runs the program."""
 
     arity = 0
     asks_device = True
@@ -332,7 +332,7 @@ class ReplicaId(Op, name="replica-id"):
 
 
 class PartitionId(Op, name="partition-id"):
-    """The number of the partition that runs this (BEY-66)."""
+    """The number of the partition that runs the program (BEY-66)."""
 
     arity = 0
     asks_device = True

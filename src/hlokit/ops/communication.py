@@ -147,7 +147,7 @@ class Recv(Op, name="recv"):
 
 
 class RecvDone(Op, name="recv-done"):
-    """Waits for the transfer and gives (data, token)."""
+    """Waits for the transfer and returns (data, token)."""
 
     channel_id: int | None = attr(None)
     is_host_transfer: bool = attr(False)

@@ -40,7 +40,7 @@ _DEFAULT_TYPE = {
 
 
 class Compare(Op, name="compare"):
-    """lhs direction rhs, as pred; with type TOTALORDER floats are ordered by their bits (CMP-5).
+    """The comparison of lhs with rhs, as pred; with type TOTALORDER floats are ordered by their bits (CMP-5).
 
     XLA of 2026 writes `order` (TOTAL or PARTIAL) instead of the type.
     """

@@ -204,7 +204,7 @@ def _is_handed_on(taken: Instruction, given: Instruction, index: int) -> bool:
 
 
 class Conditional(Op, name="conditional"):
-    """The value of one branch on its own operand: a pred selects the first of two if true, an s32 selects by number.
+    """The value of one branch on its own operand: a true pred selects the first of two, an s32 selects by number.
 
     A number outside [0, N) selects the last branch. The branches of a pred selector are written as
     true_computation and false_computation, those of an s32 one as branch_computations (HOP-20).

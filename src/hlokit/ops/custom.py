@@ -1,4 +1,4 @@
-"""custom-call: a value that something outside the language computes."""
+"""custom-call: a value that is computed outside the language."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -37,7 +37,7 @@ DEVICES = "hlokit.devices"
 
 
 class CustomCall(Op, name="custom-call"):
-    """The value of the registered target on the operands; else of its one called computation, if that fits them."""
+    """The value of the registered target on the operands, or else of its one called computation, if it matches them."""
 
     window: Annotated[Window | None, OPTIONAL_WINDOW] = attr(None)
     dim_labels: Annotated[ConvolutionDimensionNumbers | None, OPTIONAL_CONV_LABELS] = attr(

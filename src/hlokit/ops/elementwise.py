@@ -124,7 +124,7 @@ def merged(lhs: Shape, rhs: Shape, types_rule: str = "BIN-2") -> Shape:
 
 
 class Abs(Unary, name="abs"):
-    """|x|, wrapping for the least integer; of a complex number its modulus, in the component type."""
+    """|x|, which wraps for the smallest integer; for complex numbers the modulus, in the component type."""
 
     rounding = None
     rules, kinds, kinds_rule = "ABS", SIGNED, "ABS-4"
@@ -148,7 +148,7 @@ class Negate(Unary, name="negate"):
 
 
 class Sign(Unary, name="sign"):
-    """-1, 0 or 1, the sign of x; zeros and NaN are kept; x/|x| of a complex number."""
+    """The sign of x, -1, 0 or 1; zeros and NaN are kept; x/|x| for complex numbers."""
 
     rounding = None
     rules, kinds, kinds_rule = "SIGN", SIGNED, "SIGN-4"
@@ -350,7 +350,7 @@ class Remainder(Binary, name="remainder"):
 
 
 class Maximum(Binary, name="maximum"):
-    """The greater of x and y; NaN if either is NaN, +0 above -0."""
+    """The larger of x and y; NaN if either is NaN; +0 is larger than -0."""
 
     rounding = None
     rules, kinds, kinds_rule = "BIN-4 BIN-7 MAX", ANY - COMPLEX, "MAX-4"
@@ -365,7 +365,7 @@ class Maximum(Binary, name="maximum"):
 
 
 class Minimum(Binary, name="minimum"):
-    """The lesser of x and y; NaN if either is NaN, -0 below +0."""
+    """The smaller of x and y; NaN if either is NaN; -0 is smaller than +0."""
 
     rounding = None
     rules, kinds, kinds_rule = "BIN-4 BIN-7 MAX", ANY - COMPLEX, "MAX-4"
@@ -380,7 +380,7 @@ class Minimum(Binary, name="minimum"):
 
 
 class Power(Binary, name="power"):
-    """x to the y; of integers modulo 2^bits, 0 for negative exponents unless x is 1 or -1."""
+    """x to the power of y; for integers modulo 2^bits, and 0 for negative exponents unless x is 1 or -1."""
 
     rounding = APPROXIMATED
     rules, kinds, kinds_rule = "BEY-8 BEY-9", ARITHMETIC, "BEY-8"
@@ -521,7 +521,7 @@ class Mulhi(Binary, name="mulhi"):
 
 
 class Select(Op, name="select"):
-    """on_true where pred holds, else on_false; a scalar pred chooses for all elements."""
+    """on_true where pred holds, else on_false; a scalar pred selects for all elements."""
 
     rounding = None
     arity = 3

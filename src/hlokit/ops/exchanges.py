@@ -80,7 +80,7 @@ class AllToAll(Op, name="all-to-all"):
 
 
 class RaggedAllToAll(Op, name="ragged-all-to-all"):
-    """Sends send_sizes[j] rows from input_offsets[j] on to member j, where they are written at output_offsets[j].
+    """Sends send_sizes[j] rows, starting at input_offsets[j], to member j, which writes them at output_offsets[j].
 
     Operands: input, output, input_offsets, send_sizes, output_offsets, recv_sizes. Rows of output that no
     member writes are kept (BEY-65). The offsets are divided into equal runs, one for each member.
@@ -181,7 +181,7 @@ class CollectiveBroadcast(Op, name="collective-broadcast"):
 
 
 class CollectivePermute(Op, name="collective-permute"):
-    """Sends the source's operand to the target, for each pair; the result is zero on devices that are no target.
+    """Sends the source's operand to the target, for each pair; the result is zero on devices that are not a target.
 
     With `slice_sizes` (the in-place form) the operands are input, output, input starts, output starts: slices of
     the source's input overwrite slices of the target's output (BEY-64).
@@ -321,7 +321,7 @@ class CollectivePermuteStart(CollectivePermute, name="collective-permute-start")
 
 
 class CollectivePermuteDone(Op, name="collective-permute-done"):
-    """Waits for a collective-permute and gives its result."""
+    """Waits for a collective-permute and returns its result."""
 
     example = """
         ENTRY %main (x: f32[2]) -> f32[2] {

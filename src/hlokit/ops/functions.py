@@ -1,4 +1,4 @@
-"""The mathematics of elementwise ops that NumPy has no function for, or gets wrong where HLO pins the result.
+"""Functions of elementwise ops that NumPy lacks, or whose results differ from those that HLO requires.
 
 All take and give arrays of the wide types (see numerics): NumPy's integers, f32, f64, c64, c128.
 """

@@ -1,4 +1,4 @@
-"""Gather: many slices of one operand, each starting where an index vector says."""
+"""Gather: many slices of one operand, each starting at an index vector."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,11 +15,11 @@ from hlokit.types.shape import UNBOUNDED, Shape
 
 
 class Gather(Op, name="gather"):
-    """Slices of the operand, one for each index vector in `start_indices`: it says where the slice starts.
+    """Slices of the operand, one for each index vector in `start_indices`, which gives the start of the slice.
 
     A slice of `slice_sizes` that extends beyond the operand is moved inside, as by dynamic-slice. `offset_dims` are the
     dimensions of the result that run within a slice, without its collapsed and batching dimensions; the other
-    dimensions of the result count the index vectors.
+    dimensions of the result enumerate the index vectors.
     """
 
     offset_dims: Dims = attr(proto="gather_dimension_numbers.offset_dims")

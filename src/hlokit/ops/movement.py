@@ -20,9 +20,9 @@ from hlokit.types.shape import UNBOUNDED, Shape
 
 
 class Broadcast(Op, name="broadcast"):
-    """Operand dimension i becomes result dimension dimensions[i]; along the others the operand is repeated.
+    """Operand dimension i becomes result dimension dimensions[i]; the operand is repeated along the other dimensions.
 
-    Dimensions of size 1 are not stretched; `dimensions` need not ascend (BIDIM-11).
+    Dimensions of size 1 are not stretched; `dimensions` need not be in ascending order (BIDIM-11).
     """
 
     dimensions: Dims = attr((), always=True)

@@ -30,11 +30,11 @@ _DOT = "ragged_dot_dimension_numbers.dot_dimension_numbers"
 
 
 class RaggedDot(Op, name="ragged-dot"):
-    """A dot whose lhs is cut into groups of consecutive indices along one dimension; `group_sizes` has their lengths.
+    """A dot whose lhs is divided into groups of consecutive indices along one dimension, of sizes `group_sizes`.
 
     The ragged dimension is (BEY-43)
     - free: group g multiplies with index g of rhs's group dimension; rows past the last group are 0;
-    - contracting: each group is contracted by itself, a leading dimension counts the groups;
+    - contracting: each group is contracted separately, and a leading dimension enumerates the groups;
     - batch: as dot.
     `group_sizes` is [groups], or has before it the lhs's batch and like dimensions left of the ragged one.
     """

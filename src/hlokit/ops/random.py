@@ -16,7 +16,7 @@ from hlokit.types.shape import Shape
 
 
 class Rng(Op, name="rng"):
-    """Random numbers of the device, normal (mean, deviation) or uniform in [a, b); each run draws others (RNG-7)."""
+    """Random numbers of the device, normal (mean, deviation) or uniform in [a, b); they differ in each run (RNG-7)."""
 
     distribution: Annotated[str, choice("distribution", "rng_uniform", "rng_normal")] = attr()
     output_shape: ResultShape

@@ -96,9 +96,9 @@ def cut_to_least(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 class Reduce(Op, name="reduce"):
-    """Folds the elements along `dimensions` with `to_apply`, starting at the init values.
+    """Combines the elements along `dimensions` with `to_apply`, starting from the init values.
 
-    The accumulator is the left argument; elements go in row-major index order (REDUCE-8).
+    The accumulator is the left argument; elements are taken in row-major index order (REDUCE-8).
     """
 
     dimensions: Dims = attr()

@@ -1,4 +1,4 @@
-"""Index forms of ops that read the same elements, or the same bits, under other dimensions or another type."""
+"""Index forms of ops that read the same elements or bits with other dimensions or as another type."""
 
 from collections.abc import Callable, Sequence
 

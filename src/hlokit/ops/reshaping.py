@@ -1,4 +1,4 @@
-"""Reshape: the same elements under other dimensions, and where a dynamic dimension goes (DYN-5)."""
+"""Reshape: the same elements with other dimensions, and the position of a dynamic dimension (DYN-5)."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Scalar rules of the elementwise ops: what the primitives do not say by themselves. One function per op.
+"""Scalar rules of the elementwise ops that are not primitives. One function per op.
 
 Operands are of types that compute; complex ones have their own rules (complex_rules). A rule gives every result that
 the op's reference pins (NaN, signed zeros, division by zero). Elsewhere it says by how many units of the last place

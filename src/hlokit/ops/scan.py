@@ -19,7 +19,7 @@ from hlokit.types.shape import ProgramShape, Shape
 
 
 class Scan(Op, name="scan"):
-    """Calls `to_apply(input slices.., carries..)` along `dimension`; gives (stacked outputs.., final carries..).
+    """Calls `to_apply(input slices.., carries..)` along `dimension`; returns (stacked outputs.., final carries..).
 
     Operands are the inputs, then the initial carries. Slices lack the dimension (BEY-50).
     """

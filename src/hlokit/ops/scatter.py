@@ -1,4 +1,4 @@
-"""Scatter: combines updates into an operand at places that index vectors say."""
+"""Scatter: combines updates into an operand at positions given by index vectors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -37,8 +37,8 @@ class Scatter(Op, name="scatter"):
     """The N operands, with updates combined into each by `to_apply(current..., update...)`.
 
     Operands are the N arrays, the indices, the N updates. `update_window_dims` are the dimensions of the updates that
-    span a window of the operand; the others count the index vectors. A window that is not wholly inside the operand is
-    skipped (SCATTER-20); updates are applied in row-major order (SCATTER-22).
+    span a window of the operand; the others enumerate the index vectors. A window that is not entirely inside the
+    operand is skipped (SCATTER-20); updates are applied in row-major order (SCATTER-22).
     """
 
     update_window_dims: Dims = attr(proto="scatter_dimension_numbers.update_window_dims")

@@ -1,4 +1,4 @@
-"""Slices at fixed places and at places known at run time."""
+"""Slices at fixed positions and at positions known at run time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -71,7 +71,7 @@ class Slice(Op, name="slice"):
 
 
 class DynamicSlice(Op, name="dynamic-slice"):
-    """The slice of `dynamic_slice_sizes` that starts at the index operands, moved inside if it extends beyond the end.
+    """The slice of sizes `dynamic_slice_sizes` at the index operands, moved inside if it extends beyond the end.
 
     The index operands are one scalar per dimension or, in old text, one vector (DSLICE-10).
     """
@@ -115,7 +115,7 @@ class DynamicSlice(Op, name="dynamic-slice"):
 
 
 class DynamicUpdateSlice(Op, name="dynamic-update-slice"):
-    """The operand with `update` written over the slice at the index operands, moved inside as by dynamic-slice."""
+    """The operand in which `update` replaces the slice at the index operands, moved inside as by dynamic-slice."""
 
     rounding = None
     form = "index"

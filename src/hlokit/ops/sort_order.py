@@ -1,4 +1,4 @@
-"""The permutation of a sort: by keys where the comparator is one comparison, else by merging in batches."""
+"""The permutation of a sort: by keys if the comparator is one comparison, else by merging in batches."""
 
 from collections.abc import Sequence
 

@@ -19,7 +19,7 @@ from hlokit.types.shape import ProgramShape, Shape
 class Sort(Op, name="sort"):
     """Sorts the elements along `dimension`; all operands are permuted in the same way.
 
-    The comparator is true if its first element goes before its second; operand k gives parameters 2k and 2k+1.
+    The comparator is true if its first element comes before its second; operand k supplies parameters 2k and 2k+1.
     The order of equal elements is kept, whatever `is_stable` says (SORT-9).
     """
 

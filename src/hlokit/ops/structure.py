@@ -1,4 +1,4 @@
-"""Parameters, constants, tuples, tokens: what holds a program together."""
+"""Parameters, constants, tuples and tokens."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""Transcendental functions: computed in f64 or c128 and rounded once, whatever accuracy is asked for (UN-7)."""
+"""Transcendental functions: computed in f64 or c128 and rounded once, regardless of the requested accuracy (UN-7)."""
 
 from typing import Any, ClassVar
 
@@ -29,14 +29,14 @@ class Transcendental(Unary):
 
 
 class Exponential(Transcendental, name="exponential"):
-    """e to the x."""
+    """e to the power of x."""
 
     rules, function = "EXP", np.exp
     rule = rule_of("exp", complex=complex_rules.exponential)
 
 
 class Exp2(Transcendental, name="exp2"):
-    """2 to the x."""
+    """2 to the power of x."""
 
     rules, kinds, function = "BEY-81", FLOATING, np.exp2
     rule = rule_of(scalar_rules.power_of_two)

@@ -97,7 +97,7 @@ def _overlap(d: WindowDimension, k: int, base: int, count: int) -> tuple[slice, 
 
 
 class ReduceWindow(Op, name="reduce-window"):
-    """Folds the elements under each position of the window with `to_apply`, starting at the init values.
+    """Combines the elements in the window at each position with `to_apply`, starting from the init values.
 
     The accumulator is the left argument; elements go in row-major window order, but from the last one in a cumulative
     fold from the end by one commutative op (RWIN-5); padding and holes are skipped (RWIN-6).
@@ -192,7 +192,7 @@ def _running_fold(arrays: tuple[Array, ...], inits: tuple[Array, ...], axis: int
 
 
 class SelectAndScatter(Op, name="select-and-scatter"):
-    """At each window position `select` picks an operand element; `scatter` combines the source element with it.
+    """At each window position `select` chooses an operand element; `scatter` combines the source element with it.
 
     The window is read in row-major order; an element stays picked while `select(it, the next)` is true (SAS-8).
     """

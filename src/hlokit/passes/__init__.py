@@ -1,4 +1,4 @@
-"""Passes: rewrite a module, keep its meaning. Importing this package registers all of them by name."""
+"""Passes: rewrite a module and preserve its meaning. Importing this package registers all of them by name."""
 
 from hlokit.passes import call_inliner as call_inliner
 from hlokit.passes import computation_deduplicator as computation_deduplicator

@@ -1,4 +1,4 @@
-"""call-inliner: calls become what they call."""
+"""call-inliner: replaces calls by the called computations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""computation-deduplicator: equal functions that instructions apply, such as reducers, become one."""
+"""computation-deduplicator: merges equal functions that instructions apply, such as reducers."""
 
 from __future__ import annotations
 

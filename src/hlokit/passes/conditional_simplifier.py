@@ -1,4 +1,4 @@
-"""conditional-simplifier: a conditional whose branch is known is that branch; of cheap ones all are computed."""
+"""conditional-simplifier: replaces a conditional whose branch is known, and computes all branches of cheap ones."""
 
 from __future__ import annotations
 

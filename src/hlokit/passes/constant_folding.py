@@ -1,4 +1,4 @@
-"""constant-folding: what depends on constants alone is computed now, by the reference."""
+"""constant-folding: computes instructions that depend only on constants, with the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""conv-canonicalization: convolutions whose window sees one element, or all, are products of matrices."""
+"""conv-canonicalization: replaces convolutions whose window has one element, or all, by matrix products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cse: one instruction for all that compute the same."""
+"""cse: merges instructions that compute the same value."""
 
 from __future__ import annotations
 

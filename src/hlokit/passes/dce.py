@@ -1,4 +1,4 @@
-"""dce: what neither the result nor a side effect needs goes, and computations that nobody calls."""
+"""dce: removes instructions that neither the result nor a side effect needs, and computations that are not called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""defuser: fusions become what they compute, for a compiler that fuses by itself."""
+"""defuser: replaces fusions by their computations, for a compiler that does its own fusion."""
 
 from __future__ import annotations
 

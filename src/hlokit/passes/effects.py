@@ -1,4 +1,4 @@
-"""The turns of effects, for passes that put other instructions in the place of one."""
+"""The order of side effects, for passes that replace one instruction by several."""
 
 from __future__ import annotations
 

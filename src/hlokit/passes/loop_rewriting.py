@@ -1,4 +1,4 @@
-"""A while loop again, with other elements in its state."""
+"""A while loop rewritten with other elements in its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""op-expander: ops that are written with other ops become those (batch norms, select-and-scatter, scan)."""
+"""op-expander: replaces ops that are written with other ops (batch norms, select-and-scatter, scan)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""reduce-window-rewriter: a long prefix scan in two stages, the first of which has rows to share out."""
+"""reduce-window-rewriter: a long prefix scan in two stages, the first of which has rows for several threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scatter-splitter: many updates of a small array go to several copies of it, which are combined at the end."""
+"""scatter-splitter: applies many updates of a small array to several copies of it, which are combined at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tree-reduction-rewriter: a long reduction in two stages, the first of which has parts to share out."""
+"""tree-reduction-rewriter: a long reduction in two stages, the first of which has parts for several threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tuple-simplifier: tuples that are made to be taken apart, or taken apart to be made, are not needed."""
+"""tuple-simplifier: removes tuples that are only unpacked, and tuples of all elements of another one."""
 
 from __future__ import annotations
 

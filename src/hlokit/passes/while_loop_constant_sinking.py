@@ -1,4 +1,4 @@
-"""while-loop-constant-sinking: a constant that a loop only carries along is one inside the loop too."""
+"""while-loop-constant-sinking: moves constants that a loop only carries into the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""while-loop-invariant-code-motion: what every pass of a loop computes alike is computed once, before it."""
+"""while-loop-invariant-code-motion: computes loop-invariant values once, before the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""while-loop-scalarizer: loops over a few numbers that are moved about carry them as scalars."""
+"""while-loop-scalarizer: carries the elements of small arrays in a loop's state as scalars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""while-loop-simplifier: loops that run never or once go, and so does what a loop carries for nothing."""
+"""while-loop-simplifier: removes loops that run at most once, and unused elements of a loop's state."""
 
 from __future__ import annotations
 

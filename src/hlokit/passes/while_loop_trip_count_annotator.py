@@ -1,4 +1,4 @@
-"""while-loop-trip-count-annotator: notes on each counted loop how often it runs."""
+"""while-loop-trip-count-annotator: annotates each counted loop with its trip count."""
 
 from __future__ import annotations
 

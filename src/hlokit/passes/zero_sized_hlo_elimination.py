@@ -1,4 +1,4 @@
-"""zero-sized-hlo-elimination: arrays without elements need no computing."""
+"""zero-sized-hlo-elimination: replaces arrays without elements by constants."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""HloModuleProto and the messages that hold one, in and out."""
+"""Reading and writing HloModuleProto and the messages that contain one."""

@@ -1,4 +1,4 @@
-"""Op attributes in and out of HloInstructionProto: one table from attribute kind to writer and reader.
+"""Op attributes in HloInstructionProto: a table from attribute kind to writer and reader.
 
 A writer gets the message and the name of the field in it (the last part of Attribute.proto) and the value; a
 reader the message and the name. Kinds that fill several fields name them here.

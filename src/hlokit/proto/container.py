@@ -1,4 +1,4 @@
-"""Messages that contain a module: recognises which one bytes are, and reads the module.
+"""Messages that contain a module: recognises the kind of a message, and reads the module.
 
 XLA's dumps hold a HloProto (`.hlo.pb`), a HloSnapshot (`.snapshot.N.pb`: with the arguments and the result of a call),
 or a HloUnoptimizedSnapshot (`.hlo_unoptimized_snapshot.pb`: with the arguments of each device); jaxlib gives a

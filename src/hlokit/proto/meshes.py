@@ -1,4 +1,4 @@
-"""Meshes, their axes and what is said by them, in and out of their protos."""
+"""Meshes, their axes and the shardings along them, read from and written to protos."""
 
 from __future__ import annotations
 

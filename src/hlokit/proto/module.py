@@ -1,4 +1,4 @@
-"""HloModuleProto in and out. What the proto cannot say (replica_count, num_partitions, ...) is not carried."""
+"""Reading and writing HloModuleProto. What the proto cannot say (replica_count, num_partitions, ...) is not carried."""
 
 from __future__ import annotations
 

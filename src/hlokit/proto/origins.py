@@ -1,4 +1,4 @@
-"""Where values come from, in and out of protos: metadata of instructions and of shardings, origins."""
+"""Origins in protos: metadata of instructions and of shardings, origins of values, read and written."""
 
 from __future__ import annotations
 

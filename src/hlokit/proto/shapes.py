@@ -1,4 +1,4 @@
-"""Shapes, layouts, literals and shardings in and out of their protos."""
+"""Reading and writing the protos of shapes, layouts, literals and shardings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protobuf's text format of the messages that hold a module (`.pbtxt`, `.txtpb`), in and out.
+"""Reading and writing protobuf's text format of messages that contain a module (`.pbtxt`, `.txtpb`).
 
 Text has names where bytes have numbers, so the messages here have all fields that XLA's have, those that are not read
 too: what is not read is told of as it is for bytes. Text becomes bytes, which are then read, and the other way round.

@@ -1,4 +1,4 @@
-"""Fields of a parsed message that are not read: those of newer or other messages, and a few that hlokit leaves out."""
+"""Fields of a parsed message that are not read: those of newer messages, and a few that hlokit ignores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protobuf's wire format: the fields of a message as they lie in its bytes, without a schema.
+"""Protobuf's wire format: the fields of a message in its bytes, without a schema.
 
 It tells what kind of message a file holds before one is read as that kind. Bytes are untrusted: nothing here calls
 itself, and a message may have at most MOST fields.

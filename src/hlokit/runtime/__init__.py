@@ -1,1 +1,1 @@
-"""Running compiled programs: executables, memory, threads, and what can be asked of a program that was compiled."""
+"""Running compiled programs: executables, memory, threads, and the inspection of compiled programs."""

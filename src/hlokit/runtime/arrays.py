@@ -1,4 +1,4 @@
-"""The arrays of a value, one after another as machine code takes and gives them."""
+"""The arrays of a value in the order in which machine code takes and returns them."""
 
 from __future__ import annotations
 

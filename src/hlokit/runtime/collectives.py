@@ -1,4 +1,4 @@
-"""Collectives between threads: every member reads the others' operands, and writes the results, where they lie.
+"""Collectives between threads: every member reads the others' operands and writes the results in place.
 
 The members meet and give their pointers; then each does its share of the group's movements in machine code, without
 Python's lock; and nobody goes on before all have done theirs, since operands may be overwritten then. Who shares in

@@ -1,4 +1,4 @@
-"""Compilation: a module with its options on its way to machine code, as far as a Plan."""
+"""Compilation: from a module with its options to a Plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dumps: what becomes of each compiled program, as files with XLA's names.
+"""Dumps: the stages of each compiled program, as files with XLA's names.
 
 HLOKIT_DUMP_TO  the folder
 XLA_FLAGS       --xla_dump_to=DIR the same ("-" is standard output); --xla_dump_hlo_pass_re=REGEX: the module after each

@@ -1,4 +1,4 @@
-"""Inspection of a compiled program: its text at each stage, what it costs, where its memory goes, and why."""
+"""Inspection of a compiled program: its text at each stage, its cost, its memory, and the reasons."""
 
 from __future__ import annotations
 
@@ -195,18 +195,18 @@ def _of_loops(step: KernelStep) -> list[tuple[str, str]]:
     found = [("loop order", order)]
     if loops.serial:
         names = ", ".join(axis.name for axis in loops.order if axis.bit & loops.serial)
-        found.append(("in order", f"what a step along {names} writes, a later one may read or write"))
+        found.append(("in order", f"a later step along {names} may read or write what an earlier one wrote"))
     if loops.vector is not None:
         found.append(("vector axis", f"{loops.vector.name}: the cheapest reads and writes, {loops.lanes} lanes"))
     elif loops.order:
         inner = [fold for fold, axis in loops.folds.items() if axis is not None]
-        why = "the folds inside go by vectors" if inner else "no axis has four steps, free order and cheaper reads"
+        why = "the folds inside are vectorised" if inner else "no axis has four steps, a free order and cheaper reads"
         found.append(("no vector axis", why))
     if loops.chunks > 1:
         found.append(("chunks", f"{loops.chunks}: {loops.work / 1e3:.1f} us of work by estimate"))
     elif loops.order:
         small = f"{loops.work / 1e3:.1f} us of work by estimate"
-        found.append(("one thread", small if loops.work < 8000.0 else "no outer axis may be shared out"))
+        found.append(("one thread", small if loops.work < 8000.0 else "no outer axis may be divided among threads"))
     if loops.streamed:
-        found.append(("stores past the caches", "what it touches is larger than they are"))
+        found.append(("stores past the caches", "the data that it accesses are larger than the caches"))
     return found

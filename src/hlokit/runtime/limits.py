@@ -1,4 +1,4 @@
-"""The machine's limits, measured once and kept in the cache's folder: what a profile compares with."""
+"""The machine's limits, measured once and kept in the cache's folder, for comparison in profiles."""
 
 from __future__ import annotations
 

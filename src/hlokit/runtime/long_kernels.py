@@ -1,4 +1,4 @@
-"""Long kernels run on a thread of their own, so that their caller hears signals meanwhile.
+"""Long kernels, which run on a separate thread so that their caller can handle signals meanwhile.
 
 `i32 hlokit_interruptible(ptr pool, ptr function, ptr table, i64 chunks, i64 work)` does what `hlokit_parallel` does and
 gives 0; or 1 as soon as `hlokit_interrupted` says that the loop is to be left: then no thread is at the job any more,

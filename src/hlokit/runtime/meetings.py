@@ -1,4 +1,4 @@
-"""Meetings in machine code: small collectives of devices that come at about the same time need no Python.
+"""Synchronisation in machine code: small collectives of devices that arrive at about the same time need no Python.
 
 The function that a program calls for its steps of the reference first looks whether the step is a collective that moves
 little. Then it counts itself in; who comes last does all the work and opens the next round; the others wait, giving way

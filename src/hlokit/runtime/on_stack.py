@@ -1,4 +1,4 @@
-"""Entries that take more stack than their caller has run on a thread of their own.
+"""Entries that need more stack than their caller has, which run on a separate thread.
 
 `i32 hlokit_on_stack(ptr function, ptr bases, i64 bytes)` gives what `function(bases)` gives. Which part of memory a
 thread's stack is, the system is asked once a thread. A caller on some other stack, as of a coroutine, counts as one

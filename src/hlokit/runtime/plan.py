@@ -1,4 +1,4 @@
-"""Plan: all that running a program takes, and its way through the persistent cache.
+"""Plan: everything that is needed to run a program, and how it is stored in the persistent cache.
 
 A plan is found by the program's text, so that a hit costs neither passes nor code generation. What the cache keeps is
 a line of JSON, then the bytes of constants other than large ones of the module's own; objects are entries by name.

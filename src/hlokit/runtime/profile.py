@@ -1,4 +1,4 @@
-"""Profile: what each step of a program takes, and how near that is to the machine's limits."""
+"""Profile: the time of each step of a program, and how close it is to the machine's limits."""
 
 from __future__ import annotations
 

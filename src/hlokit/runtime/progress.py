@@ -1,4 +1,4 @@
-"""Progress: a line on the terminal while a compile goes on for more than a second."""
+"""Progress: a line on the terminal during a compilation that takes more than a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shadow mode: every kernel's result is compared with what the interpreter makes of the operands in memory.
+"""Shadow mode: every kernel's result is compared with the interpreter's for the operands in memory.
 
 Before a kernel runs, what it will overwrite is copied; after it, the instructions that it computes are evaluated, as a
 module of their own, on the arrays that it read. So a wrong kernel is found where it is wrong, inside loops and branches

@@ -1,4 +1,4 @@
-"""The check and interpreter dialects, as operations and as custom calls: custom-calls that hlokit has targets for."""
+"""The check and interpreter dialects, as operations and as custom calls with targets in hlokit."""
 
 from __future__ import annotations
 

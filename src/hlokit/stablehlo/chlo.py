@@ -1,4 +1,4 @@
-"""CHLO: functions that HLO composes of others (by the builder's compositions), and operations that broadcast."""
+"""CHLO: functions that are composed of HLO ops (with the builder's compositions), and operations that broadcast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Custom calls whose sizes are operands, as JAX writes them where StableHLO has no operation with such sizes."""
+"""Custom calls whose sizes are operands, which JAX uses where StableHLO has no operation with such sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that each device runs by itself: values of the whole program are cut into shards, and put together.
+"""Manual regions: values of the whole program are divided into shards and assembled again.
 
 The operations around run on whole values, the same on every device. Shardy has regions for it
 (sdy.manual_computation), GSPMD pairs of custom calls (SPMDFullToShardShape, SPMDShardToFullShape).

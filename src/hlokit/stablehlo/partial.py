@@ -1,4 +1,4 @@
-"""Values that are the sum of what several devices have: Shardy's `unreduced` axes.
+"""Values that are the sum of several devices' values: Shardy's `unreduced` axes.
 
 The operations of a program run on whole values. Where a value enters or leaves the program, or a region that devices
 run by themselves, with unreduced axes, each device has a term of it: terms are summed where they enter, and a whole

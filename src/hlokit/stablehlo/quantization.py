@@ -1,4 +1,4 @@
-"""Quantised element types: reading them, and the arithmetic between integers and the numbers they stand for."""
+"""Quantised element types: reading them, and converting between integers and the numbers that they represent."""
 
 from __future__ import annotations
 

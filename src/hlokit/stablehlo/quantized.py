@@ -1,4 +1,4 @@
-"""Operations on quantised values: what moves elements works on the integers, all else on the numbers they stand for."""
+"""Operations on quantised values: data movement works on the integers, all else on the numbers that they represent."""
 
 from __future__ import annotations
 

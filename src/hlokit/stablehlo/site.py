@@ -1,4 +1,4 @@
-"""An operation where it is lowered: its operands as handles, its attributes by type, its regions as computations."""
+"""An operation that is being lowered: its operands as handles, its attributes by type, its regions as computations."""
 
 from __future__ import annotations
 

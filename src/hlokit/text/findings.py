@@ -1,4 +1,4 @@
-"""All that is wrong with an HLO text: reads on behind what breaks a rule, where the parser ends with the first."""
+"""All findings in an HLO text: continues after instructions that break a rule, where the parser stops at the first."""
 
 from __future__ import annotations
 

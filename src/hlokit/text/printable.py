@@ -1,4 +1,4 @@
-"""Text that a terminal shows as it is: control characters of a program's names do nothing."""
+"""Text that is safe to show in a terminal: control characters in a program's names are replaced."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class ScatterDimensionNumbers(DimensionNumbers):
     Parameters
     ----------
     update_window_dims : sequence of int, optional
-        The dimensions of the updates that run within a window; the others count the index vectors.
+        The dimensions of the updates that run within a window; the others enumerate the index vectors.
     inserted_window_dims : sequence of int, optional
         The dimensions of the operand, of window size 1, that the updates do not have.
     scatter_dims_to_operand_dims : sequence of int, optional

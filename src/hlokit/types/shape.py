@@ -259,7 +259,7 @@ class Shape:
     # -- what can be made of it
 
     def with_dtype(self, dtype: DType) -> Shape:
-        """The shape with other elements. Their size leaves the layout, but for types of less than a byte (HLAY-8).
+        """The shape with other elements. Their size does not change the layout, except for those below a byte (HLAY-8).
 
         Parameters
         ----------

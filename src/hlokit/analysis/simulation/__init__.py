@@ -1,4 +1,4 @@
-"""Simulation: how long a module's collectives would take on a network of devices, from a model of it.
+"""Simulation: the time that a module's collectives would take on a network of devices, from a model of the network.
 
     simulate(module, "ring:1024", bandwidth="100GB/s", latency="1us")
 

@@ -1,4 +1,4 @@
-"""Overlap: an order of instructions in which collectives that have a start and a done run beside others."""
+"""Overlap: an order of instructions in which collectives with a start and a done overlap with others."""
 
 from __future__ import annotations
 

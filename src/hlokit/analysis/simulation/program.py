@@ -122,7 +122,7 @@ class _Writer:
             sharding = instruction.extra.sharding if instruction.extra is not None else None
             parts = (sharding.elements or (sharding,)) if sharding is not None else ()
             if any(part.kind == "tiled" for part in parts):
-                self._note("shardings are not followed: only the collectives that the module has count")
+                self._note("shardings are ignored: only the collectives in the module are counted")
         self.computation(self.module.entry)
 
     def computation(self, computation: Computation) -> None:
@@ -132,7 +132,7 @@ class _Writer:
     def finish(self) -> None:
         for channel, numbers in self.channels.items():
             if any(self.met.get((channel, side), 0) != len(numbers) for side in (0, 1)):
-                raise UnsupportedError(f"simulate: channel {channel} has not as many sends as recvs")
+                raise UnsupportedError(f"simulate: channel {channel} has different numbers of sends and recvs")
 
     def _instruction(self, instruction: Instruction) -> None:
         op = instruction.op
@@ -243,7 +243,7 @@ class _Writer:
         if len(inner) == 1 and not inner[0].called[1:] and inner[0].op.communication.is_collective:
             self._begin(start, inner[0])
             return
-        self._note(f"{start.name}: counted where it starts, it does more than one collective")
+        self._note(f"{start.name}: counted at its start, it does more than one collective")
         self.computation(start.called[0])
 
     def _collective(self, instruction: Instruction) -> None:

@@ -1,4 +1,4 @@
-"""Replay: all devices go through a program, each with its own clock.
+"""Replay: all devices run a program, each with its own clock.
 
 Devices that are at the same step go on together: one NumPy operation for all of them. They part where some have to wait
 for others, or take another branch, and those that are furthest behind go first; so they come together again. A loop's
@@ -151,7 +151,7 @@ class Replay:
             devices = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
             steps += 1
             if steps > _STEPS:
-                raise UnsupportedError(f"simulate: more than {_STEPS} steps; fewer passes of loops (trip_count) may do")
+                raise UnsupportedError(f"simulate: more than {_STEPS} steps; reduce trip_count")
             if place[-1][0] < len(self.program.steps):
                 self._step(place, devices)
         if self._parked:
@@ -312,7 +312,7 @@ class Replay:
         if not steady and passes < _PASSES:
             return passes
         if not steady:
-            self.notes.append(f"{loop.name}: its passes differ; after {passes} the rest is taken to be like the last")
+            self.notes.append(f"{loop.name}: iterations differ; after {passes}, others are assumed equal to the last")
         more = loop.trips - passes
         begin = self.clock.copy()
         self.clock += delta * more

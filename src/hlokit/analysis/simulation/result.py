@@ -1,4 +1,4 @@
-"""Simulation: what a replay showed, as facts, as JSON and as a trace."""
+"""Simulation: the results of a replay, as facts, as JSON and as a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps: what a program is to the replay: a list of steps that all devices go through, and their communications."""
+"""Steps: a program as the replay runs it: a list of steps that all devices run, and their communication."""
 
 from __future__ import annotations
 

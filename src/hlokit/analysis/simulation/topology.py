@@ -1,4 +1,4 @@
-"""Topology: which links there are between devices, and which of them a message takes.
+"""Topology: the links between devices, and the path of a message.
 
 Links have a direction, a bandwidth and a latency. Messages come as arrays: sources, targets, bytes. A message takes the
 latencies of its links, one after the other, and its bytes pass all of them at the same time; what shares a link with it

@@ -1,4 +1,4 @@
-"""Addresses: affines of induction variables and of integers found at run time, as sums and as places in arrays."""
+"""Addresses: affine expressions of induction variables and of run-time integers, as sums and as array positions."""
 
 from __future__ import annotations
 

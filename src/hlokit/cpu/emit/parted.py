@@ -1,4 +1,4 @@
-"""Scatters in parts: loops over the updates that fall into the chunk's part of the operand."""
+"""Scatters in parts: loops over the updates that belong to the chunk's part of the operand."""
 
 from __future__ import annotations
 

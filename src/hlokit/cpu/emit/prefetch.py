@@ -1,4 +1,4 @@
-"""Prefetching: what is read later is asked for where the machine does not see by itself what comes next."""
+"""Prefetching: prefetch instructions for later reads that the machine's own prefetcher does not predict."""
 
 from __future__ import annotations
 

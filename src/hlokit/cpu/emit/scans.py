@@ -1,4 +1,4 @@
-"""Prefix folds: every step's result is a value of its own, carried along the axis."""
+"""Prefix folds: every step has a result, which is carried along the axis."""
 
 from __future__ import annotations
 

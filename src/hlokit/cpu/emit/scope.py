@@ -1,4 +1,4 @@
-"""Scopes: where code of a kernel can be put, and what is known there; the state that a kernel's writers share."""
+"""Scopes: the positions for code in a kernel and the values known there; the state that a kernel's writers share."""
 
 from __future__ import annotations
 

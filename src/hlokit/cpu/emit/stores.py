@@ -1,4 +1,4 @@
-"""Stores: of elements, of vectors, of values side by side, and scatters."""
+"""Stores: of elements, of vectors, of interleaved values, and scatters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program with something done round each step: its time noted, or a function called that may look at memory.
+"""The program with code around each step: it reads the clock, or calls a function that may inspect memory.
 
 The kernels are the program's own; only the functions that call them are written anew.
 """

@@ -1,4 +1,4 @@
-"""Values: nodes become code in the outermost loop that binds all they need."""
+"""Values: code for nodes, in the outermost loop that binds all values that they need."""
 
 from __future__ import annotations
 

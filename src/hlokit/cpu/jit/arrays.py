@@ -1,4 +1,4 @@
-"""NumPy's arrays within the process's limits: the memory of each large one is asked for before it is made.
+"""NumPy's arrays within the process's limits: the memory of each large one is checked before it is allocated.
 
 Beyond a control group's limit Linux gives memory, and ends the process that writes to it. NumPy lets a context have
 functions of its own that allocate arrays (NEP 49). Those made here call the ones that were there before; for an array

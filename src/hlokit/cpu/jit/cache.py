@@ -1,4 +1,4 @@
-"""The persistent cache of object code: a folder of files, each named by all that went into it.
+"""The persistent cache of object code: a folder of files, each named by everything on which its content depends.
 
 An entry is a line with the SHA-256 of what follows, a line of JSON that says what it is, and the object. What does not
 match its digest is not used and removed. Files appear under their names whole, so any number of processes may share the

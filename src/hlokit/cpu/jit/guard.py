@@ -1,4 +1,4 @@
-"""Chunks of work that another thread can end midway: functions of the pool's module.
+"""Chunks of work that another thread can abort: functions of the pool's module.
 
 What runs chunks is machine code that only computes: it holds no lock, owns no memory and calls nothing but C's memory
 and mathematical functions. So it can be left at any instruction. `guarded` calls it after `sigsetjmp`; who wants to end

@@ -1,4 +1,4 @@
-"""Functions of C and POSIX that hlokit's own machine code calls, and what is common to their callers.
+"""Functions of C and POSIX that hlokit's own machine code calls, and helpers of their callers.
 
 An opaque C object such as a mutex takes OPAQUE bytes, which is more than on any system.
 """

@@ -1,4 +1,4 @@
-"""Functions that differ by integer constants alone become one, which takes them as parameters.
+"""Merging of functions that differ only by integer constants, which become parameters.
 
 Packing and tiles of a program's products differ so, by strides and sizes; code generation takes as long for each.
 """

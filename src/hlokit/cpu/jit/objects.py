@@ -1,4 +1,4 @@
-"""LLVM modules are compiled to object code, which is loaded into memory."""
+"""Compilation of LLVM modules to object code, and loading of the code into memory."""
 
 from __future__ import annotations
 

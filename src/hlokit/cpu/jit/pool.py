@@ -1,4 +1,4 @@
-"""The thread pool: machine code, so that neither Python's lock nor Python's speed is between a kernel and its threads.
+"""The thread pool, in machine code, so that it depends neither on Python's lock nor on Python's speed.
 
 `void hlokit_parallel(ptr pool, ptr function, ptr table, i64 chunks)` calls `function(table, begin, end)` until it was
 called for every chunk, and returns when all are done. The caller takes part. What a chunk computes depends on its

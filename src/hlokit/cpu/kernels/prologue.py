@@ -1,4 +1,4 @@
-"""Prologues: loops that make an operand of a routine, done by the routine as it reads the operand."""
+"""Prologues: loops that compute an operand of a routine, run by the routine as it reads the operand."""
 
 from __future__ import annotations
 

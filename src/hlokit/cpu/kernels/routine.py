@@ -1,4 +1,4 @@
-"""Calls of the kernel form, plans of routines for them, and the phases that they give."""
+"""Calls of the kernel form, plans of routines for them, and the phases of the plans."""
 
 from __future__ import annotations
 

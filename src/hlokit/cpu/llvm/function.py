@@ -1,4 +1,4 @@
-"""Functions in the writing: blocks, loops, branches, calls. Text is 40 times faster to make than llvmlite's objects."""
+"""Functions being written: blocks, loops, branches, calls. Text is written 40 times faster than llvmlite's objects."""
 
 from __future__ import annotations
 

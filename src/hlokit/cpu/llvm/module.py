@@ -1,4 +1,4 @@
-"""Modules in the writing: functions and globals by name, as objects; printed at the end."""
+"""Modules that are being written: functions and globals by name, as objects; printed at the end."""
 
 from __future__ import annotations
 

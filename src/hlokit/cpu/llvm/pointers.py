@@ -1,4 +1,4 @@
-"""Addresses: of one element or one a lane; loads, stores, atomics."""
+"""Addresses: of one element, or of one for each lane; loads, stores, atomics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regions: runs of blocks that are open at the same time, so that what does not change in a loop can go before it."""
+"""Regions: runs of blocks that are open at the same time, so that loop-invariant code can be placed before a loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The emitter with which forms write a kernel: values are nodes, and values that are known while building need none."""
+"""The emitter with which forms write a kernel: values are nodes, except those that are known while building."""
 
 from __future__ import annotations
 

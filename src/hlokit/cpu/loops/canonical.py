@@ -1,4 +1,4 @@
-"""Canonical forms of kernels, which are equal where kernels differ by their buffers alone; kernels on other buffers."""
+"""Canonical forms of kernels, which are equal if kernels differ only by their buffers; kernels on other buffers."""
 
 from __future__ import annotations
 

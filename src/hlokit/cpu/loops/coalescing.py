@@ -1,4 +1,4 @@
-"""Coalescing: neighbouring axes that every index counts through as one become one."""
+"""Coalescing: merges neighbouring axes that every index traverses as one."""
 
 from __future__ import annotations
 

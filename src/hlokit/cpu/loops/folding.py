@@ -1,4 +1,4 @@
-"""Folds: loops over dimensions of the iteration space, prefix folds along an axis, and short folds written out."""
+"""Folds: loops over dimensions of the iteration space, prefix folds along an axis, and unrolled short folds."""
 
 from __future__ import annotations
 

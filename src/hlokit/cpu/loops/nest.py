@@ -1,4 +1,4 @@
-"""Loops: what is decided of a kernel before it is written, and what stands where in them."""
+"""Loops: the decisions about a kernel before it is written, and the position of each node in them."""
 
 from __future__ import annotations
 

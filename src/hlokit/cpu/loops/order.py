@@ -1,4 +1,4 @@
-"""Order: loop order, vector axis, unrolling and chunks of a kernel, chosen from the DAG's affine coefficients alone."""
+"""Order: loop order, vector axis, unrolling and chunks of a kernel, chosen from the DAG's affine coefficients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scatter in parallel: each chunk goes through all updates and does those whose targets lie in its part of the operand.
+"""Scatter in parallel: each chunk reads all updates and applies those whose targets are in its part of the operand.
 
 So each element of the operand gets its updates in their order, however many threads there are. The updates of a chunk
 are found by vectors: targets are computed, those of other chunks and those out of bounds dropped, the rest packed into

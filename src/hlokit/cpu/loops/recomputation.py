@@ -1,4 +1,4 @@
-"""Recomputation: how often a kernel computes each leaf that it inlines, and when that costs more than memory does."""
+"""Recomputation: how often a kernel computes each inlined leaf, and when this costs more than memory accesses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scattering: what the places of a scatter's updates say about the order in which they may be done."""
+"""Scattering: the allowed orders of a scatter's updates, as determined by their positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments: pieces of an axis inside which it is known on which side of a boundary an index lies.
+"""Segments: pieces of an axis in which every index is known to be on one side of each boundary.
 
 Concatenations, pads, rolls and slices of them test indices against bounds. Where such a test depends on one axis only,
 the axis is cut where the test's result changes; long pieces get code of their own, in which the test is a constant,

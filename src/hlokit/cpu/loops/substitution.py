@@ -1,4 +1,4 @@
-"""The stores of a kernel with other axes, or with more known of them: what this decides is folded away."""
+"""The stores of a kernel with other axes, or with more knowledge of them, simplified accordingly."""
 
 from __future__ import annotations
 

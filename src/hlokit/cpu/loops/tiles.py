@@ -1,4 +1,4 @@
-"""Tiles: loads that stride along the vector axis but lie side by side along another, read by rows and transposed.
+"""Tiles: loads that are strided along the vector axis but contiguous along another, read by rows and transposed.
 
 A column of vectors is wanted, rows are in memory. Which loops go by tiles is decided here.
 """

@@ -1,4 +1,4 @@
-"""Unrolled axes: short axes of a kernel whose steps are written out side by side.
+"""Unrolled axes: short axes of a kernel whose steps are written one after the other.
 
 What all steps of such an axis need is then computed once: forces have three components and one distance. Tests of
 where on the axis a step is become constants: of arrays stacked side by side each step reads the one that is its own.

@@ -1,4 +1,4 @@
-"""Vectors: the axes along which a kernel goes by vectors, how many a step has, and what is kept for a second loop."""
+"""Vectors: the vectorised axes of a kernel, the vectors in each step, and values that are kept for a second loop."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From HLO to steps on buffers: which values lie in memory, what one kernel makes, and where each buffer lies."""
+"""From HLO to steps on buffers: the values in memory, the values of each kernel, and the address of each buffer."""

@@ -1,4 +1,4 @@
-"""Buffer assignment: which buffers share memory, and where each lies."""
+"""Buffer assignment: which buffers share memory, and the address of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cuts chains of instructions that are too long for one kernel, by storing what is alive at the cut."""
+"""Cuts chains of instructions that are too long for one kernel, by storing the values that are live at the cut."""
 
 from __future__ import annotations
 

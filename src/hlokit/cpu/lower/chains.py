@@ -1,5 +1,5 @@
-"""Chains: a batched product, loops over its result and a product of that run one batch index after the other, so that
-what lies between them stays in the cache (attention's scores)."""
+"""Chains: a batched product, loops over its result and a product of that, run one batch index after the other, so that
+the values between them stay in the cache (attention's scores)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drafts of kernels: each is built again and again, until nothing more has to lie in memory for it."""
+"""Drafts of kernels: each is built repeatedly until no further value must be stored in memory for it."""
 
 from __future__ import annotations
 

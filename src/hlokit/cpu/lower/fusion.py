@@ -1,4 +1,4 @@
-"""Fusion: which leaves are stored, and which of these one kernel makes; found by building kernels and counting."""
+"""Fusion: the leaves that are stored, and the kernel that computes each, determined by building and counting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leaves: the arrays in what instructions give, and where a kernel finds them."""
+"""Leaves: the arrays in the values of instructions, and where a kernel finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arrays that a computation's instructions make: where each comes from, and which lie in memory."""
+"""The arrays that a computation's instructions produce: their origin, and which are stored in memory."""
 
 from __future__ import annotations
 

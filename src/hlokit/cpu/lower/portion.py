@@ -1,4 +1,4 @@
-"""Portion: what one step computes, as a module of its own whose parameters are the arrays that the step reads."""
+"""Portion: the computation of one step as a separate module, whose parameters are the arrays that the step reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operands of products that stay the same in a loop are laid out for them once, before it."""
+"""Packing of loop-invariant operands of products, once before the loop."""
 
 from __future__ import annotations
 

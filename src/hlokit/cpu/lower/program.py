@@ -1,4 +1,4 @@
-"""Program: a computation as steps on buffers; from leaves in memory over fusion to steps in their order."""
+"""Program: a computation as steps on buffers, from leaves in memory through fusion to ordered steps."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _lowered(leaves: Leaves) -> StepBlock:
             for leaf in leaves.operands(instruction):
                 leaves.store(leaf, f"{instruction.opcode} {instruction.name} reads it from memory")
         for leaf in leaves.of(instruction):
-            leaves.store(leaf, f"{instruction.opcode} is a step of its own")
+            leaves.store(leaf, f"{instruction.opcode} is a separate step")
     for leaf in results:
         leaves.store(leaf, "a result")
     _store_small_updates(leaves)

@@ -1,4 +1,4 @@
-"""Paths from kernel to kernel through what other steps make: kernels on one cannot become one."""
+"""Paths from kernel to kernel through other steps: kernels on such a path cannot be merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reasons to start again, raised by what builds a kernel.
+"""The reasons to start again, raised while a kernel is built.
 
 drafts.retried builds the kernel again, 200 times at most, after
     Materialise  (of loops/build, loops/recomputation, loops/folding and scatters) has stored the leaf

@@ -1,4 +1,4 @@
-"""Steps: what a program does, one after the other, on buffers."""
+"""Steps: the operations of a program on buffers, in order."""
 
 from __future__ import annotations
 

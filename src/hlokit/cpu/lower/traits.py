@@ -1,4 +1,4 @@
-"""Traits of instructions that lowering asks for."""
+"""Traits of instructions that lowering needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transcendental primitives as functions that kernels call, each made once a process.
+"""Transcendental primitives as functions that kernels call, each compiled once per process.
 
 A kernel that has many of one kind would have the same instructions as often: what LLVM takes to compile it grows with
 them, and its loop no longer fits the cache of instructions.

@@ -1,4 +1,4 @@
-"""The transcendental primitives by name, in float and double: branch-free but for what is rare, and remainders.
+"""The transcendental primitives by name, in float and double: branch-free except for rare cases and remainders.
 
 Each takes values of any number of lanes. Error bounds: bounds.py. Coefficients: coefficients.py, made by
 tests/cpu/minimax.py.

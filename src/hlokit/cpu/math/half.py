@@ -1,4 +1,4 @@
-"""Arithmetic of f16 in itself, where the machine has it (AVX512-FP16): 32 lanes, and nothing is converted.
+"""Arithmetic in f16, where the machine has it (AVX512-FP16): 32 lanes, without conversions.
 
 Bit for bit what f32 rounded to f16 gives: f32 has twice the digits and two more, so rounding twice is rounding once
 for these primitives. A product and a sum are not fused: each is rounded.

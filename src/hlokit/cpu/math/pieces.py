@@ -1,4 +1,4 @@
-"""Odd functions that approach 1, by 32 polynomials: each lane takes its coefficients from registers (AVX-512)."""
+"""Odd functions that approach 1, by 32 polynomials, with each lane's coefficients from registers (AVX-512)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""x to the y: the logarithm and its product with y with more digits than the type has."""
+"""x to the power of y: the logarithm and its product with y, with more digits than the type has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A collective between processes, by the data that its op's `transfer` says each member needs of each other.
+"""A collective between processes, by the data that each member needs from the others (`Op.transfer`).
 
 What only moves goes by the engine's own collectives. A reduction that no order can change is MPI's too; in every other
 one, and over gloo, each rank folds a share of the elements, in group order, and all gather the shares: the bytes are

@@ -1,4 +1,4 @@
-"""Engine: what carries arrays between processes, once all members of a rendezvous have come: mpi.py, gloo.py.
+"""Engine: carries arrays between processes once all members of a rendezvous have arrived: mpi.py, gloo.py.
 
 Every operation is begun without waiting and then asked for with short pauses: the engines themselves would not notice
 that another process is gone, or that this one is interrupted.

@@ -1,4 +1,4 @@
-"""gloo, as PyTorch has it: ProcessGroupGloo on tensors of bytes.
+"""gloo from PyTorch: ProcessGroupGloo on tensors of bytes.
 
 Its own reductions fix no order, so it carries bytes alone, and ranks fold them as they do between threads.
 """

@@ -1,4 +1,4 @@
-"""Guard: the process that mpirun knows only waits for the one that works.
+"""Guard: the process that mpirun started only waits for the one that does the work.
 
 mpirun ends all processes as soon as one dies by a signal, before they can say why. Of a guarded rank it learns a few
 seconds later: by then the others have seen it themselves, said so and ended.

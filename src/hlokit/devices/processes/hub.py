@@ -5,7 +5,7 @@ for its word; of what they send they tell the header. So all members of a rendez
 moves bytes, no device can wait inside the engine for one that does not come, and a deadlock is seen as it is between
 threads: no device runs.
 
-A run is direct if all ranks have proved that every device comes to the same collectives in the same order. Then nobody
+A run is direct if all ranks have proved that every device reaches the same collectives in the same order. Then nobody
 asks: who waits in the engine for a device that has failed hears that it has, and leaves, and the engine begins anew.
 """
 

@@ -1,4 +1,4 @@
-"""Values as bytes: arrays one after the other, and a header that says what they are."""
+"""Values as bytes: arrays one after the other, and a header that describes them."""
 
 from __future__ import annotations
 

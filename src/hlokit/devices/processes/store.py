@@ -1,4 +1,4 @@
-"""Store: values by name, by which processes find each other."""
+"""Store: values by name, with which processes find each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hlokit as JAX's platform "hlokit" or "cpu": registered by `use`, or by jax_plugins.hlokit, by what JAX was told."""
+"""hlokit as JAX's platform "hlokit" or "cpu": registered by `use`, or by jax_plugins.hlokit from JAX's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JAX's lowering rules for hlokit: those of the CPU, but for what asks which platform it is or has a partitioner."""
+"""JAX's lowering rules for hlokit: those of the CPU, except for rules that depend on the platform or a partitioner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Custom-call targets that JAX programs register, by jax.ffi.register_ffi_target and jax.ffi.register_ffi_type.
+"""Custom-call targets that JAX programs register with jax.ffi.register_ffi_target and jax.ffi.register_ffi_type.
 
 Programs find those that were registered for the platform "hlokit", then those for "cpu": memory and rules are the
 CPU's. Targets that come with hlokit under the same name go first; JAX registers its LAPACK calls for the CPU.

@@ -1,4 +1,4 @@
-"""Functions of PJRT's table: the machine code with which each of them begins."""
+"""Functions of PJRT's table: the machine code at the beginning of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table's functions of executables that Python answers."""
+"""The table's functions on executables that are implemented in Python."""
 
 from __future__ import annotations
 

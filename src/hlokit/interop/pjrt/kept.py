@@ -1,4 +1,4 @@
-"""Programs that were compiled before, found by the bytes that JAX gives: they are neither read nor lowered again.
+"""Programs that were compiled before, found by the bytes that JAX passes; they are neither read nor lowered again.
 
 A record in the persistent cache has what JAX asks of every program, and the key of its plan. There is none for programs
 of several devices or with callbacks, custom calls of the user's or steps of the reference, and where the environment

@@ -1,4 +1,4 @@
-"""C memory that Python fills: words, texts and named values which callers hold by address.
+"""C memory that Python fills: words, texts and named values that callers reference by address.
 
 It is not Python's to free: C++ looks at it after Python has let go of all its objects, at the interpreter's exit.
 """

@@ -1,4 +1,4 @@
-"""The program as JAX asks for it after compiling: a HloModuleProtoWithConfig, with the shardings on several devices.
+"""The compiled program as JAX requests it: a HloModuleProtoWithConfig, with the shardings on several devices.
 
 XLA's own reader makes the proto from HLO text: jaxlib is there when JAX is.
 """

@@ -1,4 +1,4 @@
-"""JAX's compile options, as far as they count, read from the serialized CompileOptionsProto."""
+"""The relevant compile options of JAX, read from the serialized CompileOptionsProto."""
 
 from __future__ import annotations
 

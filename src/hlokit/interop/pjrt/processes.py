@@ -1,4 +1,4 @@
-"""The processes that run JAX's programs together: which devices each has, and what carries collectives between them."""
+"""The processes that run JAX's programs together: the devices of each, and the library that carries collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs on several devices: whole values made of the devices' shards, and cut into shards again.
+"""Programs on several devices: whole values are assembled from the devices' shards and divided into shards again.
 
 A module of several partitions has whole values at its entry, with HLO shardings that say which device has which part
 (stablehlo/lowering.py); of unreduced ones each partition has a term. What does not ask for its device or talk to others

@@ -1,4 +1,4 @@
-"""Transfers that machine code leaves to Python: gaps and orders in memory, and the texts of errors."""
+"""Transfers that Python does: strided and reordered memory, and the texts of errors."""
 
 from __future__ import annotations
 

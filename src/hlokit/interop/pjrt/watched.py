@@ -1,4 +1,4 @@
-"""Watched programs (HLOKIT_DEBUG): a NaN or an infinity in a result is an error that says where it came from."""
+"""Watched programs (HLOKIT_DEBUG): a NaN or an infinity in a result is an error that names its origin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy's arrays for what callers give."""
+"""NumPy arrays from the arguments of callers."""
 
 from __future__ import annotations
 

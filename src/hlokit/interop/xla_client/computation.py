@@ -1,4 +1,4 @@
-"""XlaComputation, HloModule and what turns one into the other."""
+"""XlaComputation, HloModule and the conversions between them."""
 
 from __future__ import annotations
 

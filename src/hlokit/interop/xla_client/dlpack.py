@@ -1,4 +1,4 @@
-"""Buffers as DLPack capsules and back: DLManagedTensor of the unversioned protocol, as jaxlib has it.
+"""Buffers as DLPack capsules and back: DLManagedTensor of the unversioned protocol, as in jaxlib.
 
 NumPy makes and reads the capsules. It does not know bfloat16: such tensors pass it as words of 16 bits, and their type
 is set in the struct.

@@ -1,4 +1,4 @@
-"""XlaRuntimeError, and how hlokit's errors become one."""
+"""XlaRuntimeError, and the conversion of hlokit's errors to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`_xla.ifrt_programs`: programs and compile options as `Client.compile_ifrt_program` takes them."""
+"""`_xla.ifrt_programs`: programs and compile options for `Client.compile_ifrt_program`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two functions of `_xla.mlir`: between computations and what `client.compile` takes."""
+"""The two functions of `_xla.mlir`, which convert between computations and the arguments of `client.compile`."""
 
 from __future__ import annotations
 

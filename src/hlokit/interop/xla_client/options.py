@@ -1,4 +1,4 @@
-"""CompileOptions and what it holds.
+"""CompileOptions and the classes of its fields.
 
 What counts are the numbers of replicas and partitions, the device assignment, the tupling of arguments and layouts.
 """

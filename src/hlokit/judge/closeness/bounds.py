@@ -1,4 +1,4 @@
-"""Bounds: how far an engine's value of one instruction may be from the reference's of the same operands."""
+"""Bounds: how much an engine's value of one instruction may differ from the reference's for the same operands."""
 
 from __future__ import annotations
 

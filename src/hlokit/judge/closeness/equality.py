@@ -1,4 +1,4 @@
-"""Equality of results: the same bits, but for those of NaNs."""
+"""Equality of results: the same bits, except for those of NaNs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Freedom that the language leaves: for each rule that does, another value that an instruction may have by it.
+"""Values that the language leaves open: for each such rule, another value that an instruction may have.
 
 A difference is allowed by a rule if the reference's own result varies there as the rule lets it; of a rule with two
 meanings, if the reference gives that result by the other. Where an instruction's operands and value on the engine are

@@ -1,4 +1,4 @@
-"""Spread: how much the result of a program may vary, because each of its instructions may round otherwise.
+"""Spread: how much the result of a program may vary because each of its instructions may round differently.
 
 How much rounding matters is found by the reference itself: it runs a few times, each instruction's result off by a
 random part of what its op may be off, and what then varies may vary in an engine too, a few times as much. An element

@@ -41,7 +41,7 @@ EXACT = ("passes", "strict")
 """Engines that promise the reference's bits."""
 NAN_BITS = "TYPE-13"
 """The rule that leaves open the bits of a NaN, and so what is computed from them."""
-ALWAYS = "it fails on every program, on that of a single constant too"
+ALWAYS = "it fails on every program, even on one of a single constant"
 """The text for an engine whose failure says nothing of the program."""
 _ROUNDED = "no more than rounding may change it"
 _HIDDEN = ("parameter", "constant")

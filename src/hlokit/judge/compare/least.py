@@ -1,4 +1,4 @@
-"""The least program that shows what was found: a reduction that begins with the kernel or instruction that is named."""
+"""The smallest program that shows a finding: a reduction that starts with the kernel or instruction that was named."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def conform(
     try:
         always = fails_always(opened)
         if always is not None and always.status != "unsupported":
-            raise ArgumentError(f"conform: {opened.name} fails on a program of one constant, and on any: {always}")
+            raise ArgumentError(f"conform: {opened.name} fails on every program, even that of a constant: {always}")
         for case in wanted:
             results.append(CaseResult(case, _judged(case, opened)))
             if on_result is not None:
@@ -185,8 +185,8 @@ def _verdict_on_text(case: ConformanceCase, outcome: Outcome) -> tuple[Verdict, 
     try:
         found = diff(case.module, parse_hlo(outcome.message))
     except HlokitError as error:
-        return "wrong", f"what it prints is no legal text: {error}"
-    return ("equal", "") if found.is_equal else ("wrong", f"it prints another program: {found}")
+        return "wrong", f"the text that it prints is not legal: {error}"
+    return ("equal", "") if found.is_equal else ("wrong", f"it prints a different program: {found}")
 
 
 def _chosen(given: Sequence[str] | None) -> tuple[Rule, ...]:

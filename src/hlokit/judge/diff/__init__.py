@@ -1,1 +1,1 @@
-"""Differences between two modules: which instructions correspond, and what of them changed."""
+"""Differences between two modules: the instructions that correspond, and their changes."""

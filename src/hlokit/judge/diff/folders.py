@@ -1,4 +1,4 @@
-"""Folders that XLA dumps to: which files hold the stages of which module, in order."""
+"""Folders of XLA's dumps: the files with the stages of each module, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which instructions and computations of two modules correspond, whatever their names and order."""
+"""The correspondence of instructions and computations of two modules, regardless of their names and order."""
 
 from __future__ import annotations
 

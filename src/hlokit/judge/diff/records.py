@@ -1,4 +1,4 @@
-"""The parts of a diff: pairs of instructions, computations and modules, with what differs between them."""
+"""The parts of a diff: pairs of instructions, computations and modules, with the differences between them."""
 
 from __future__ import annotations
 

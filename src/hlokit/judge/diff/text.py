@@ -1,4 +1,4 @@
-"""A diff as lines of text: what `hlokit diff` prints."""
+"""A diff as lines of text, as `hlokit diff` prints it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Engines: whatever runs a program on arguments, each in a process of its own."""
+"""Engines: programs that run a module on arguments, each in a separate process."""

@@ -1,4 +1,4 @@
-"""Blame: the pass or the kernel of hlokit that makes a result wrong, found in the process of the engine itself."""
+"""Blame: the pass or the kernel of hlokit that makes a result wrong, determined in the process of the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engine: runs programs in processes of its own, under limits; a crash or a hang is an outcome."""
+"""Engine: runs programs in separate processes with limits; a crash or a hang is an outcome."""
 
 from __future__ import annotations
 

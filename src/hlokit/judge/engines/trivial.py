@@ -1,4 +1,4 @@
-"""Trivial programs: what fails on them fails whatever the program is."""
+"""Trivial programs: an engine that fails on them fails on every program."""
 
 from __future__ import annotations
 

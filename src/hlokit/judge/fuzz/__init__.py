@@ -1,1 +1,1 @@
-"""Random programs and their arguments: legal modules of every op, and of the shapes that compilers meet."""
+"""Random programs and their arguments: legal modules of every op, and of typical structure."""

@@ -1,4 +1,4 @@
-"""Recipes of what devices do together: collectives in the entry computation, which all devices run alike."""
+"""Recipes of collectives in the entry computation, which all devices run in the same way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random meshes and shardings: what the partitioner is to divide a program by."""
+"""Random meshes and shardings, by which the partitioner divides a program."""
 
 from __future__ import annotations
 

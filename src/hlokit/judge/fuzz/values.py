@@ -1,4 +1,4 @@
-"""Random arrays of every element type, with the values that break things."""
+"""Random arrays of every element type, including special values."""
 
 from __future__ import annotations
 

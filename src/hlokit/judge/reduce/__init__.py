@@ -1,1 +1,1 @@
-"""Reducing a program to the least that still shows a fault."""
+"""Reducing a program to the smallest one that still shows a fault."""

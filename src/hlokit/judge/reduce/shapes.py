@@ -1,4 +1,4 @@
-"""A module again with other sizes: every dimension of some size becomes another."""
+"""A module with different sizes: every dimension of one size is changed to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The targets that come with hlokit: each file here registers those of one theme, and is known by this list alone."""
+"""The targets that come with hlokit: each file here registers those of one topic, and only this list names it."""
 
 from hlokit.ops.custom_targets import checks as checks
 from hlokit.ops.custom_targets import convolution as convolution

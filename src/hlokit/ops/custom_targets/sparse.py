@@ -1,4 +1,4 @@
-"""Products of sparse matrices in compressed rows, which JAX's CPU lowering calls for."""
+"""Products of sparse matrices in compressed rows, which JAX's CPU lowering uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dynamic-padder: bounded dynamic dimensions become static ones with their sizes beside them.
+"""dynamic-padder: replaces bounded dynamic dimensions by static ones and separate sizes.
 
 Its rules are imported by programs that have such dimensions: others need not wait 3 ms for them.
 """

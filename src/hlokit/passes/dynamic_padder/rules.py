@@ -1,4 +1,4 @@
-"""Rules of ops on buffers of the bounds: what each masks, and the sizes of its result.
+"""Rules of ops on buffers of the bounds: the elements that each masks, and the sizes of its result.
 
 A rule gives the value as the reference computes it from arrays of the run-time sizes; what it leaves beyond them is
 anything (`whole=False`), unless the reference shows it.

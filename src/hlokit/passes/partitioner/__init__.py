@@ -1,4 +1,4 @@
-"""Partitioner: a program on whole values becomes one that each device runs on its parts.
+"""Partitioner: converts a program on whole values to one that each device runs on its parts.
 
 p = partition(module, mesh="a=2,b=4")
 results = p.join(hk.compile(p.module)(*p.split(*arguments)))

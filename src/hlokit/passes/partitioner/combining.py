@@ -1,5 +1,4 @@
-"""Fewer meetings of devices: what was moved a moment ago is used again, and all-reduces that do not wait for each other
-become one."""
+"""Fewer collectives: values that were moved before are used again, and independent all-reduces are merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Halos: a part of a result needs elements that lie in other devices' parts, at places that the op's attributes say.
+"""Halos: elements of other devices' parts that a part of a result needs, at positions given by the op's attributes.
 
 A slice, pad, reverse, concatenation or window reads, for result i along a dimension, elements about step * i + first.
 The part of a device is a range of results, so it needs a range of elements, which overlaps the parts of some devices:

@@ -149,7 +149,9 @@ class Lowering:
             if isinstance(value, list):
                 return [place(element) for element in value]
             number = next(numbers)
-            because = f"{what} {number} lies so between steps" if what == "state" else f"{what} is wanted so"
+            because = f"{what} must have this placement"
+            if what == "state":
+                because = f"state {number} has this placement between iterations"
             return self.resharded(instruction, value, placements[number], f"{what} {number}", because)
 
         return place(value)
@@ -234,7 +236,7 @@ class Lowering:
             nothing = constants.zero(self.builder, part.dtype)
             return Leaf(movement.broadcast(nothing, self.grid.local(leaf.sizes, target)), leaf.sizes, target)
         for step in self.planner.plan(leaf.sizes, _itemsize(part.shape), leaf.placement, target):
-            advice = f"a sharding {self._shown(target)} of {what} from where it comes on"
+            advice = f"a sharding {self._shown(target)} of {what}, stated where it is computed"
             self._cause = (instruction, what, because, advice)
             part = self.emission.moved(part, leaf.sizes, step, combiner)
         found = Leaf(part, leaf.sizes, target)
@@ -316,7 +318,7 @@ class Lowering:
             return bits
         relation = relation_of(instruction)
         if relation is None:
-            return self._whole(instruction, f"{op.opcode} has no relation of dimensions: it runs on whole values")
+            return self._whole(instruction, f"{op.opcode} has no known relation of dimensions and runs on whole values")
         return _Related(self, instruction, relation).lowered()
 
     def _while(self, instruction: Instruction) -> Value:
@@ -455,7 +457,7 @@ class _Related:
         results = [self._placement(dimensions, self._of_results(choice.parts)) for dimensions in self.relation.results]
         local = self._local_op(operands, results, choice.parts)
         if local is None:
-            return self.lowering._whole(self.instruction, f"{self.instruction.opcode} has no form on parts")  # pyright: ignore[reportPrivateUsage]
+            return self.lowering._whole(self.instruction, f"{self.instruction.opcode} cannot run on parts")  # pyright: ignore[reportPrivateUsage]
         return self._emitted(local, choice, operands, results)
 
     # -- which factors are divided, and along what
@@ -554,7 +556,7 @@ class _Related:
         for number in self._divided_shifts(parts):
             axes = ", ".join(map(str, self.grid.axes_of(parts[number])))
             for operand, e, one, way in self._reaches(number, parts[number]) or ():
-                because = f"{axes} divides dimension {e} of operand {operand}, of which results need neighbours"
+                because = f"{axes} divides dimension {e} of operand {operand}, and results need its neighbours"
                 lowering.because(self.instruction, f"operand {operand}", because)
                 dtype, fill = found[operand].dtype, None
                 if one.fill == ZERO:
@@ -852,7 +854,7 @@ class _Related:
         """The choice among what the devices along the folded dimension have chosen, in their order."""
         lowering, rows = self.lowering, list[XlaOp]()
         axes = ", ".join(map(str, self.grid.axes_of(along)))
-        because = f"the dimension that it folds is divided along {axes}: each device has chosen among its elements"
+        because = f"the reduced dimension is divided along {axes}: each device has selected among its elements"
         for number, (shape, placement) in enumerate(zip(self.results, results, strict=True)):
             each, sizes = self._rows(placement, shape, along)
             part = control.get_tuple_element(made, number)
@@ -946,11 +948,11 @@ class _Related:
             return value
         assert isinstance(value, Leaf)
         axes = ", ".join(map(str, self.grid.axes_of(unreduced)))
-        because = f"the dimension that it folds is divided along {axes}: devices have terms of the result"
+        because = f"the reduced dimension is divided along {axes}: devices have partial results"
         if not own:
-            because = f"its operands are unreduced along {axes}, and its result is not"
+            because = f"its operands are unreduced along {axes}, but its result is not"
         elif self.fold is None:
-            because = f"what it looks up is divided along {axes}: each device finds what lies in its part"
+            because = f"the array that it indexes is divided along {axes}: each device reads the elements in its part"
         combiner = self.fold[0] if self.fold is not None else None
         reduced = lowering.resharded(instruction, value, target, "result", because, combiner)
         if init is None or self.fold is None:
@@ -1009,9 +1011,9 @@ class _Related:
                 if parts.get(i, ()) != along:
                     others = [j for j, p in parts.items() if set(p) & set(along) and j != i]
                     if others:
-                        return f"{axes} divides dimension {d} of operand {number}, and another dimension of {opcode}"
-                    return f"dimension {d} of operand {number} is divided along {axes}, and other operands are not"
-        return f"operand {number} is to lie as the others of {opcode} do"
+                        return f"{axes} divides dimension {d} of operand {number} and another dimension of {opcode}"
+                    return f"dimension {d} of operand {number} is divided along {axes}, but other operands are not"
+        return f"operand {number} must have the same placement as the other operands of {opcode}"
 
 
 _NO_TERMS = 1.0

@@ -1,4 +1,4 @@
-"""Placements of values on the devices of a mesh, whose axes are cut into prime parts."""
+"""Placements of values on the devices of a mesh, whose axes are divided into prime parts."""
 
 from __future__ import annotations
 

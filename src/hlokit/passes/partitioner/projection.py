@@ -1,4 +1,4 @@
-"""Placements and factors: the parts that a dimension is divided along are those of its factors, and back."""
+"""Placements and factors: conversion between the parts of dimensions and the parts of factors."""
 
 from __future__ import annotations
 

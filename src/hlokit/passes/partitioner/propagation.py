@@ -1,4 +1,4 @@
-"""Propagation: a placement for every array of a program, from those that it states, as Shardy propagates shardings.
+"""Propagation: a placement for every array of a program, derived from the stated ones, as in Shardy.
 
 An instruction's factors (analysis/factors) pass on the axes that arrays are divided along. Ops come in rounds: those
 that pass everything on first, what would communicate last; stated dimensions of a lower priority wait for those before.

@@ -1,4 +1,4 @@
-"""Random bits in parts: each device draws its range of the numbers, from the counter that the range begins at.
+"""Random bits in parts: each device draws its range of the numbers, starting at the counter of the range.
 
 A generator numbers blocks of elements in row-major order (RBG-9 to RBG-16). Parts of the first dimension that has more
 than one element are ranges of that order. Where they are whole blocks too, a device's bits are those of the op on a

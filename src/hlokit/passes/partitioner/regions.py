@@ -1,4 +1,4 @@
-"""Regions that devices run by themselves along manual axes: their ends, and the collectives inside.
+"""Manual regions: their boundaries, and the collectives inside.
 
 A region begins where a whole value becomes each device's shard (the custom call SPMDFullToShardShape) and ends where
 shards become a whole value (SPMDShardToFullShape). A shard is a value of its own sizes, and each device along the
@@ -90,7 +90,7 @@ def entered(lowering: Lowering, instruction: Instruction, leaf: Leaf) -> Leaf:
             along = first
         dimensions.append(along)
     target = Placement(tuple(dimensions), said.unreduced)
-    because = "a region that devices run by themselves begins here, and takes it so"
+    because = "a manual region begins here and requires this placement"
     moved = lowering.resharded(instruction, leaf, target, "operand 0", because)
     free = tuple(tuple(p for p in along if p not in manual) for along in dimensions)
     return replace(moved, sizes=sizes, placement=Placement(free))
@@ -116,7 +116,7 @@ def left(lowering: Lowering, instruction: Instruction, leaf: Leaf) -> Leaf:
         rest = rest if size % grid.count(rest) == 0 else ()
         dimensions.append((*first, *rest))
         free.append(rest)
-    because = "a region that devices run by themselves ends here, and gives it so"
+    because = "a manual region ends here and returns this placement"
     moved = lowering.resharded(instruction, leaf, Placement(tuple(free)), "result", because)
     unreduced = tuple(part for part in said.unreduced if part in manual)
     return replace(moved, sizes=instruction.shape.dimensions, placement=Placement(tuple(dimensions), unreduced))
@@ -137,7 +137,7 @@ def collective(lowering: Lowering, instruction: Instruction) -> Value:
         leaf = lowering.leaf(operand)
         along = leaf.placement.dimensions
         kept = tuple(() if d in moved or moved == (-1,) else parts for d, parts in enumerate(along))
-        because = f"{op.opcode} moves elements along it, or needs them all"
+        because = f"{op.opcode} moves elements along this dimension, or needs all of them"
         given.append(lowering.resharded(instruction, leaf, Placement(kept), f"operand {number}", because))
     results = list(instruction.shape.leaves())
     placements = [leaf.placement for leaf in given]

@@ -1,4 +1,4 @@
-"""Splitting before propagation: each use of a constant expression, and each use of a computation, gets its own copy.
+"""Splitting before propagation: each use of a constant expression or of a computation is given its own copy.
 
 Constants and what is made of them element by element cost nothing to compute where they are used, so that each use may
 lie elsewhere; nor do scalars that are broadcast.

@@ -1,4 +1,4 @@
-"""Values of which devices have terms of a sum: what may be computed from the terms, to give terms of the result."""
+"""Partial sums: ops that can be computed on the terms of a sum and return the terms of their result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""algsimp: small named rules, each with its law, indexed by the op class that they look at."""
+"""algsimp: small named rules, each with its identity, indexed by the op class to which they apply."""
 
 from hlokit.passes.simplify import arithmetic as arithmetic
 from hlokit.passes.simplify import broadcasts as broadcasts

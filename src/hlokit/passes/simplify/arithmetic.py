@@ -1,4 +1,4 @@
-"""Laws of arithmetic that keep every bit."""
+"""Identities of arithmetic that preserve every bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of broadcasts, reshapes and transposes."""
+"""Identities of broadcasts, reshapes and transposes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of conversions, of complex parts and of predicates."""
+"""Identities of conversions, of complex parts and of predicates."""
 
 from __future__ import annotations
 

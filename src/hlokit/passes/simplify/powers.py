@@ -1,4 +1,4 @@
-"""Powers by constants and quotients by constants, by what costs less. They round differently: for `fast` alone."""
+"""Powers and quotients by constants, replaced by cheaper operations. They round differently: only for `fast`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Laws of products of matrices that round differently: tiny ones are sums, long ones sums of products, one may be
-turned for the next."""
+"""Identities of matrix products that round differently: tiny ones become sums, long ones sums of products, and one may
+be transposed for the next."""
 
 from __future__ import annotations
 

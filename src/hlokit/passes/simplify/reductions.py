@@ -1,4 +1,4 @@
-"""Laws of folds, products and convolutions, of gathers and scatters of one slice and sorts of one element."""
+"""Identities of folds, products and convolutions, of gathers and scatters of one slice, and of sorts of one element."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of scatters: one window at a known place is a slice that is replaced."""
+"""Identities of scatters: one window at a known position is a slice that is replaced."""
 
 from __future__ import annotations
 

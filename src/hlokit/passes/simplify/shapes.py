@@ -1,4 +1,4 @@
-"""Laws of data movement: bits are moved, nothing is computed."""
+"""Identities of data movement: bits are moved, nothing is computed."""
 
 from __future__ import annotations
 

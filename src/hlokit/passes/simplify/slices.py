@@ -1,4 +1,4 @@
-"""Laws of slices, pads and concatenations: which element comes from where."""
+"""Identities of slices, pads and concatenations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Call frames: what a handler is called with, as words of memory."""
+"""Call frames: the arguments of a handler, as words of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions that handlers call, loaded: once a process, and never let go."""
+"""The functions that handlers call, loaded once per process and never unloaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attributes and types of an artifact by their numbers, each read when it is first asked for."""
+"""Attributes and types of an artifact by their numbers, each read at its first use."""
 
 from __future__ import annotations
 

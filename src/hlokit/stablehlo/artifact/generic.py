@@ -1,4 +1,4 @@
-"""The attributes that an operation has in the generic form, whichever form it was written in."""
+"""The attributes of an operation in the generic form, regardless of the form in which it was written."""
 
 from __future__ import annotations
 

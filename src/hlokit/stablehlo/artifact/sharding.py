@@ -1,4 +1,4 @@
-"""The codes of Shardy's dialect, to the text that its attributes are written as."""
+"""The codes of Shardy's dialect, converted to the text of its attributes."""
 
 from __future__ import annotations
 

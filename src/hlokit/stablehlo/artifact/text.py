@@ -1,4 +1,4 @@
-"""Attributes of an artifact as MLIR writes them: what composites and typed custom calls keep as text."""
+"""Attributes of an artifact in MLIR's syntax, which composites and typed custom calls keep as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StableHLO's operations as the operations of vhlo that a version has: names, attributes, what a version lacks."""
+"""StableHLO's operations as the vhlo operations of a version: names, attributes, unsupported features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versioned operations (vhlo.NAME_vN) as the operations of StableHLO that they stand for."""
+"""Versioned operations (vhlo.NAME_vN) as the corresponding operations of StableHLO."""
 
 from __future__ import annotations
 

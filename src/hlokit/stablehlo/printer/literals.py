@@ -1,4 +1,4 @@
-"""The contents of dense attributes, as MLIR writes them: lists, splats, hexadecimal strings of large ones."""
+"""The contents of dense attributes in MLIR's syntax: lists, splats, hexadecimal strings for large ones."""
 
 from __future__ import annotations
 

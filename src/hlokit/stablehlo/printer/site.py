@@ -1,4 +1,4 @@
-"""An instruction where it is printed: its operands as MLIR values, and the ways to write operations."""
+"""An instruction that is being printed: its operands as MLIR values, and the ways to write operations."""
 
 from __future__ import annotations
 

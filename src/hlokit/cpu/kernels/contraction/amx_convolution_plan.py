@@ -1,4 +1,4 @@
-"""The cut of a convolution for AMX: what lies side by side in lines, which outputs a chunk takes.
+"""The division of a convolution for AMX: the contents of lines, and the outputs of a chunk.
 
 A *line* is what a row of a register holds, 64 bytes: the factors that one output meets for one tap, all features (in
 groups, if they are many); where features are few, those of several taps along one axis (`merged`). Lines lie in a

@@ -1,4 +1,4 @@
-"""The micro-kernel of convolutions in AMX, and the same sums by vectors for numbers beyond its range.
+"""The micro-kernel of convolutions in AMX, and the same sums in vectors for numbers beyond its range.
 
 Neither knows shapes: tables say where the lines of each step lie, so that one function serves all convolutions.
 """

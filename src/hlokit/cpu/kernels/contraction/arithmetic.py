@@ -1,4 +1,4 @@
-"""The arithmetic of a product: types of factors and sums, and how many products one instruction makes."""
+"""The arithmetic of a product: types of factors and sums, and the number of products of one instruction."""
 
 from __future__ import annotations
 

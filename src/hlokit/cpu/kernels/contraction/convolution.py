@@ -1,4 +1,4 @@
-"""Contractions with windows: the way that suits the shapes."""
+"""Contractions with windows: the choice of the method for the shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cut of a convolution: tiles of outputs that fill the registers, chunks, and how operands lie for them."""
+"""The division of a convolution: tiles of outputs that fill the registers, chunks, and the layout of operands."""
 
 from __future__ import annotations
 

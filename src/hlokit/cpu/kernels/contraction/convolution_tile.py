@@ -1,4 +1,4 @@
-"""Tiles of convolutions: outputs whose sums stay in registers from first to last, and how they are handed out."""
+"""Tiles of convolutions: outputs whose sums stay in registers, and how they are passed on."""
 
 from __future__ import annotations
 

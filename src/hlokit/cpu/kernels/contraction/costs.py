@@ -1,4 +1,4 @@
-"""Costs of machines: the one table of numbers that the plans of contractions go by.
+"""Costs of machines: the table of parameters on which the plans of contractions depend.
 
 Times and speeds are those of one core, where nothing else is said of a Sapphire Rapids or a Zen 4 of 3 GHz; sizes fit
 caches of 32 KB and 1 MB. They decide between ways and sizes alone: results depend on them by the order of sums at most.

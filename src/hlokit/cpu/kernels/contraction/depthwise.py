@@ -1,4 +1,4 @@
-"""Inputs of depthwise convolutions: output features with inputs of their own lie side by side in vectors."""
+"""Inputs of depthwise convolutions: output features with their own inputs are adjacent in vectors."""
 
 from __future__ import annotations
 

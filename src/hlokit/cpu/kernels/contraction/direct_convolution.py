@@ -1,4 +1,4 @@
-"""Convolution by tiles of outputs in registers: weights are laid out once, inputs chunk by chunk; no im2col."""
+"""Convolution in tiles of outputs in registers: weights are packed once, inputs chunk by chunk, without im2col."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements of arrays as contractions compute with them: read and converted, converted and written, vectors at a time.
+"""Elements of arrays in contractions: read and converted, or converted and written, one vector at a time.
 
 A contraction computes in float, double, i32 and i64; a complex number is a pair of the first two.
 """

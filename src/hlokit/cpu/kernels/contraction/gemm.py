@@ -1,4 +1,4 @@
-"""Products of blocks: pack, run tiles, hand out the results."""
+"""Products of blocks: packing, tiles, and the results."""
 
 from __future__ import annotations
 

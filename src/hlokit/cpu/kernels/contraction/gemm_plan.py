@@ -1,4 +1,4 @@
-"""The cut of a product of blocks: its tile, its chunks, which operands are read where they are."""
+"""The division of a product of blocks: its tile, its chunks, and the operands that are read in place."""
 
 from __future__ import annotations
 

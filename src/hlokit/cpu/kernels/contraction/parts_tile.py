@@ -1,4 +1,4 @@
-"""Tiles of products by bf16x3 splitting in Intel's AMX, each factor a sum of parts; and the tile for what has no parts.
+"""Tiles of products by bf16x3 splitting in Intel's AMX, and the tile for numbers that cannot be split.
 
 A *panel* holds 32 rows of lhs or 32 columns of rhs in blocks of 16 lanes of the inner axis:
 [block][part][half of the rows or columns][16][16 lanes of 32 bits]. In each half the rows of lhs are the second to

@@ -1,4 +1,4 @@
-"""Ragged products: blocks over ranges that the sizes of groups say at run time."""
+"""Ragged products: blocks over ranges that the sizes of groups give at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished sums of all contractions: rounded, and handed to the epilogue or written to the result."""
+"""Finished sums of all contractions: rounded, and passed to the epilogue or written to the result."""
 
 from __future__ import annotations
 

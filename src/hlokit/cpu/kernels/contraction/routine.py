@@ -1,4 +1,4 @@
-"""The routine of the contraction form: which way a contraction goes."""
+"""The routine of the contraction form: the choice of the method for a contraction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of few rows with columns that lie along the inner axis: matrix times vector, rows times rows."""
+"""Products of few rows with columns that are contiguous along the inner axis: matrix times vector, rows times rows."""
 
 from __future__ import annotations
 

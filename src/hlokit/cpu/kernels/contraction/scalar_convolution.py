@@ -1,4 +1,4 @@
-"""Convolution element by element: right for every type, layout, group and dilation; the one that the others are for."""
+"""Convolution element by element, which supports every type, layout, group and dilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of few rows, whose rhs is read once, from end to end of its memory: vector times matrix, thin times wide.
+"""Products of few rows, whose rhs is read once, in the order of memory: vector times matrix, thin times wide.
 
 Long runs of memory are read fastest. So a chunk goes over several rows of rhs at a time (BLIS: axpyf), along all of
 their columns, and adds their products to sums that wait in the cache: a walk down few columns, with sums in registers

@@ -1,4 +1,4 @@
-"""Outputs of a dilated lhs that meet holes alone: zeros, written by vectors along the result's last dimension."""
+"""Outputs of a dilated lhs that depend only on holes: zeros, written in vectors along the result's last dimension."""
 
 from __future__ import annotations
 

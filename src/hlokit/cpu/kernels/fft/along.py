@@ -1,4 +1,4 @@
-"""Transforms of complex sequences along an axis: by a pass or two within rows, in two or three parts, or a chirp."""
+"""Transforms of complex sequences along an axis: one or two passes within rows, two or three parts, or a chirp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The axis of a transform: sizes, arrays that are read and written, and the inverse by swapped parts."""
+"""The axis of a transform: sizes, arrays that are read and written, and the inverse by swapping parts."""
 
 from __future__ import annotations
 

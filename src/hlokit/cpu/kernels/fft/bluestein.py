@@ -1,4 +1,4 @@
-"""Transforms of any length (Bluestein's) by two of a length that has passes: a convolution with a chirp.
+"""Transforms of any length (Bluestein's) through two of a supported length: a convolution with a chirp.
 
 jk = (j^2 + k^2 - (k - j)^2) / 2: with c_j = exp(-pi i j^2 / n), X_k = c_k sum over j of (x_j c_j) conj(c_(k - j)). The
 chirp and its transform are made in each call, once for all sequences: no table is as long as they are.

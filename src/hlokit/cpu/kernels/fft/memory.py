@@ -1,4 +1,4 @@
-"""Complex numbers in memory: work buffers, lanes that lie side by side in an array, and lanes that are rows of it."""
+"""Complex numbers in memory: work buffers, lanes that are adjacent in an array, and lanes that are rows of it."""
 
 from __future__ import annotations
 

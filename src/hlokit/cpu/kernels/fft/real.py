@@ -1,4 +1,4 @@
-"""Transforms from and to real sequences: those of even length are half as many complex numbers."""
+"""Transforms from and to real sequences; those of even length are treated as half as many complex numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transform of many sequences at once, one a lane: Stockham's passes over a work buffer, no shuffles.
+"""The transform of many sequences at once, one in each lane: Stockham's passes over a work buffer, without shuffles.
 
 Only the forward transform is written: swapping real and imaginary parts before and after it makes the inverse.
 """

@@ -1,4 +1,4 @@
-"""fft: every transform is passes along one dimension, many sequences at once; long ones are split in two or three.
+"""fft: every transform consists of passes along one dimension, for many sequences at once; long ones are split.
 
 A pass takes up to 1024 elements; two passes take the product of two such lengths, three that of three. Rows that are a
 product of two go one by one (rows.py). Other lengths, and few sequences of those with a large prime factor, are

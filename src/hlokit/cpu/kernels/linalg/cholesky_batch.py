@@ -1,4 +1,4 @@
-"""Batches of matrices for Cholesky factorization, and the results of those without a factor."""
+"""Batches of matrices for Cholesky factorization, and the results for matrices without a factor."""
 
 from __future__ import annotations
 

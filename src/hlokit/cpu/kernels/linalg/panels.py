@@ -1,4 +1,4 @@
-"""Panels and stripes: what the Cholesky factorization and the triangular solve are made of.
+"""Panels and stripes: building blocks of the Cholesky factorization and the triangular solve.
 
 A triangular system L X = B is solved in stripes of X's columns, each copied to scratch memory as whole vectors, row by
 row: [row][component][width], width = vectors * lanes. L comes in panels of `height` rows, column by column:

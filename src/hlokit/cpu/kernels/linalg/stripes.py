@@ -1,4 +1,4 @@
-"""Stripes of a matrix's columns and the columns themselves: what LU and QR factorizations are made of (stepped.py).
+"""Stripes of a matrix's columns, and the columns: building blocks of LU and QR factorizations (stepped.py).
 
 A stripe is copied to scratch memory as [row][width] (panels.py). Before it is factored it is transposed to columns,
 [width][tall]: there a column is contiguous, and from there the stripes beyond it are changed.

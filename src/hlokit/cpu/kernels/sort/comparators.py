@@ -1,4 +1,4 @@
-"""Which comparators of sort are orders of keys: one comparison, or several keys one after the other."""
+"""Comparators of sort that are orders of keys: one comparison, or several keys in sequence."""
 
 from __future__ import annotations
 

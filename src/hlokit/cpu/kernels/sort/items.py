@@ -1,4 +1,4 @@
-"""Items that vectors sort: integers of 32 or 64 bits made from elements, and elements from them.
+"""Items that are sorted in vectors: integers of 32 or 64 bits made from elements, and elements made from them.
 
 An item is the key, and below it, if keys are not all there is, the element's number in the line. No two items with
 numbers are equal, so the order of equal elements is kept.

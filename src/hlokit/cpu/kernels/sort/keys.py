@@ -1,4 +1,4 @@
-"""Unsigned integers that compare as elements do, in the total order or as numbers."""
+"""Unsigned integers with the same order as elements, in the total order or as numbers."""
 
 from __future__ import annotations
 

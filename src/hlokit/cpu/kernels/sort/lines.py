@@ -1,4 +1,4 @@
-"""The lines that sorts work on: where they are in the operands and results, and how elements are moved."""
+"""The lines that are sorted: their positions in the operands and results, and how elements are moved."""
 
 from __future__ import annotations
 

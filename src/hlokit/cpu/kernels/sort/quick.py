@@ -1,4 +1,4 @@
-"""Sorting by keys with AVX-512: what is sorted are items, the key above, below it the element's number in the line.
+"""Sorting by keys with AVX-512: items have the key in the high bits and the element's number in the low bits.
 
 No two items with numbers are equal, so the order of equal elements is kept. Where the keys are all there is, items have
 no numbers: equal keys are equal elements, but for zeros and NaNs, which are then written anew in their order.

@@ -1,4 +1,4 @@
-"""Sorting by keys, digit by digit from the least: a histogram of the digit, then every element to its place.
+"""Sorting by keys, digit by digit from the lowest: a histogram of the digit, then every element moves to its position.
 
 An item is moved: the key below, above it the payload, which is the other operand's element where that is all there is
 and small, else the element's number in the line.

@@ -1,4 +1,4 @@
-"""Sorting short lines: each element is compared with all others, many at once; as many as go before it is its place."""
+"""Sorting short lines: each element is compared with all others at once; the number of smaller ones is its position."""
 
 from __future__ import annotations
 

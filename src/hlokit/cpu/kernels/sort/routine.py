@@ -1,4 +1,4 @@
-"""sort: by keys where the comparator is a known order of them, else merges by the comparator itself."""
+"""sort: by keys if the comparator is a known order of keys, else by merging with the comparator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""topk: one look at each element, in vectors, against the worst of the best so far, which are a heap.
+"""topk: compares each element, in vectors, with the worst of the best so far, which are kept in a heap.
 
 An item of the heap is (key, index) in one integer, key above index: never two equal, so ties need no thought.
 """

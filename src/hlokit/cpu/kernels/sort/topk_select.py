@@ -1,4 +1,4 @@
-"""topk of many: partitions part off the best, which alone are sorted; long lines in segments, whose best are joined."""
+"""topk for large k: partitions select the best, and only these are sorted; long lines are divided into segments."""
 
 from __future__ import annotations
 

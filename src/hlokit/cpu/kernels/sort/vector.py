@@ -1,4 +1,4 @@
-"""Sorting unsigned integers in place with AVX-512: quicksort that parts many at once, networks for what fits registers.
+"""Sorting unsigned integers in place with AVX-512: vectorised quicksort, and networks for lines that fit in registers.
 
 Partitions compress what goes left and what goes right to the front of vectors. Some hundred items are a matrix of
 vectors: a network sorts its columns, then bitonic merges join neighbouring columns, until one is left.

@@ -1,4 +1,4 @@
-"""The types of arguments that op functions take: how each is checked, and what hlokit gets for it."""
+"""The types of arguments of op functions: how each is checked, and the value that hlokit receives for it."""
 
 import operator
 from collections.abc import Callable, Sequence

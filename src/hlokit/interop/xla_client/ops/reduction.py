@@ -1,4 +1,4 @@
-"""Op functions that fold: reductions, windows, dot, convolution."""
+"""Op functions that reduce: reductions, windows, dot, convolution."""
 
 import hlokit as hk
 from hlokit.interop.xla_client.ops import arguments as t

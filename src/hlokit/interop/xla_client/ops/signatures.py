@@ -1,4 +1,4 @@
-"""Functions with nanobind's manners: overloads, arguments checked and converted one by one, TypeError if none fits.
+"""Functions with nanobind's behaviour: overloads, arguments checked and converted in order, TypeError if none matches.
 
 A parameter is annotated with a type that carries an `Argument`: its name in the signature, and how a value given by
 the caller becomes what the function body takes (hlokit's handle for an XlaOp, and so on).

@@ -1,4 +1,4 @@
-"""Op functions that make values, and those on elements that no table holds."""
+"""Op functions that create values, and elementwise ones that are not in a table."""
 
 import hlokit as hk
 from hlokit.interop.xla_client.ops import arguments as t
@@ -42,7 +42,7 @@ def _(builder: t.Builder, type: t.Type, size: t.Int) -> hk.XlaOp:
 
 @op()
 def ReplicaId(builder: t.Builder) -> hk.XlaOp:
-    """The number of the replica that runs this."""
+    """The number of the replica that runs the program."""
     return builder.replica_id()
 
 
