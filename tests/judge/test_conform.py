@@ -133,7 +133,7 @@ def test_bad_input(words: list[str], message: str, capsys: pytest.CaptureFixture
 
 def test_a_command_that_fails_on_everything_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("conform", "--engine-cmd", "false", "--rules", "CLAMP") == 2
-    assert "conform: false fails on every program, even on one of a single constant: error: exit status 1" in capsys.readouterr().err
+    assert "conform: false fails on every program, even that of a constant: error: exit status 1" in capsys.readouterr().err
 
 
 def test_texts_are_refused_and_printed() -> None:
