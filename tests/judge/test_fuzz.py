@@ -12,7 +12,7 @@ from hlokit.judge.engines.outcome import Outcome
 from hlokit.judge.fuzz.campaign import OF_SHARDINGS, again, cause_of, drawn
 from hlokit.judge.fuzz.graph import COLLECTIVES, Options
 from hlokit.judge.fuzz.mutations import mutated
-from hlokit.judge.fuzz.programs import grown, random_module
+from hlokit.judge.fuzz.programs import grown, random_draw, random_module
 from hlokit.judge.fuzz.shardings import sharded
 from hlokit.tools.main import main
 from tests.judge.test_compare import DOUBLED, TEXT, faulty, tool
@@ -96,6 +96,12 @@ def test_ops_have_weights() -> None:
     assert run("fuzz", "--ops", "add=2,negate", "--types", "f32", "--engines", "strict", "--count", 1) == 0
     assert run("fuzz", "--ops", "add=many", "--engines", "strict") == 2
     assert run("fuzz", "--ops", "add=0", "--engines", "strict") == 2
+
+
+def test_ops_that_need_other_types_than_the_given_ones_have_them() -> None:
+    """Indices are integers, and predicates pred, where only floats are to be drawn."""
+    for seed in range(60):
+        random_draw(seed, Options(types=("bf16", "f16")))
 
 
 def test_bad_arguments() -> None:

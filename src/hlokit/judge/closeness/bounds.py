@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from hlokit.analysis.cost import operations
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.op import COMPOSED, ROUNDED, SUMMED, Rounding
 from hlokit.judge.closeness.equality import bits, info_of, is_array, is_nan
@@ -14,12 +16,25 @@ from hlokit.judge.closeness.equality import bits, info_of, is_array, is_nan
 def allowed(instruction: Instruction) -> Rounding:
     """The error that its value may have: its op's, and that of a computation which it calls."""
     op = instruction.op
+    if op.rounding is SUMMED and op.form in ("contraction", "fold"):
+        return _of_terms(instruction)
     if op.rounding is not None:
         return op.rounding
     if op.form == "control" and instruction.called:
         return SUMMED
     is_complex = any(o.shape.is_array and o.shape.dtype.is_complex for o in instruction.operands)
     return COMPOSED if is_complex and not getattr(op, "exact_complex", True) else ROUNDED
+
+
+def _of_terms(instruction: Instruction) -> Rounding:
+    """The error of sums: in types narrower than f32, whose last place is a large part of a number, that of as many
+    roundings as there are terms, which grows with their square root."""
+    results = list(instruction.shape.leaves())
+    if any(result.dtype.bits >= 32 or not result.dtype.is_floating for result in results):
+        return SUMMED
+    terms = operations(instruction) / max(1, results[0].size)
+    roundings = 2 * math.sqrt(terms)
+    return Rounding(min(SUMMED.ulps, roundings), min(SUMMED.parts, roundings))
 
 
 def computed_by(instruction: Instruction) -> Instruction:

@@ -46,6 +46,8 @@ over, such as the one integer at which a remainder is 0."""
 _where: Any = np.where
 _ROOM = 30.0
 """The result may be so many times the spread of the runs away from them."""
+_NARROW_ROOM = 8.0
+"""The same for types narrower than f32, of which 30 times the spread is more than the numbers themselves."""
 
 
 def hangs_on_signs(ours: Any, theirs: Any, module: HloModule, inputs: Sequence[Any], seed: int) -> bool:
@@ -241,7 +243,8 @@ def _far(a: Any, b: Any, others: Sequence[Any], scale: Any, loose: bool) -> Any:
         steady = np.all([np.isfinite(w) for w in wide[1:]], axis=0)
         spread = np.max([np.abs(w - wide[1]) for w in wide[2:]], axis=0)
         size = np.maximum(np.abs(wide[1]), scale)
-        room = _ROOM * spread + 4 * float(info.eps) * size + 4 * float(info.smallest_normal)
+        times = _NARROW_ROOM if info.bits < 32 else _ROOM
+        room = times * spread + 4 * float(info.eps) * size + 4 * float(info.smallest_normal)
         beyond = size + room >= float(info.max)  # may overflow
         far = ~(np.abs(wide[0] - wide[1]) <= room) & ~beyond
         # what is no number in all runs is none here, either
@@ -397,7 +400,7 @@ def _unlike_overflow(found: Any, value: Any, instruction: Instruction, operands:
     if instruction.opcode == "multiply":
         overflowed = np.isinf(value) & np.isfinite(operands[0]) & np.isfinite(operands[1])
         return _where(overflowed, np.copysign(most, value.astype(np.float64)), found).astype(value.dtype)
-    if allowed(instruction) is not SUMMED or not instruction.shape.is_array:
+    if instruction.op.rounding is not SUMMED or not instruction.shape.is_array:
         return found
     if value.shape != tuple(instruction.shape.dimensions):
         return found

@@ -34,6 +34,8 @@ FLOATS = ("f16", "bf16", "f32", "f64")
 COMPLEX = ("c64", "c128")
 ALL_TYPES = ("pred", *INTEGERS, *SMALL_FLOATS, *FLOATS, *COMPLEX)
 USUAL_TYPES = ("pred", "s32", "s32", "s8", "u32", "s64", "f32", "f32", "f32", "bf16", "f16", "f64", "c64")
+_OTHERWISE = {"pred": "pred", "signed": "s32", "unsigned": "u32", "floating": "f32", "complex": "c64"}
+"""The type for each kind where none of the given types is of that kind: an op needs one."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ class Graph:
             names = [n for n in USUAL_TYPES if n in names] or names
         fitting = [n for n in names if not kinds or DTYPES[n].kind in kinds]
         fitting = fitting or [n for n in self.options.types if DTYPES[n].kind in kinds]
-        return DTYPES[self.choice(fitting or ["f32" if "floating" in kinds else "c64" if kinds else "s32"])]
+        return DTYPES[self.choice(fitting or [_OTHERWISE[kinds[0] if kinds else "signed"]])]
 
     def sizes(self, rank: int | None = None, least: int = 0) -> tuple[int, ...]:
         if rank is None:
