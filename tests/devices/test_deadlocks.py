@@ -229,7 +229,7 @@ def test_the_command_says_what_was_found(tmp_path: Path, capsys: pytest.CaptureF
     assert "2 replica(s) of 1 partition(s): undecided: if conditional" in capsys.readouterr().out
     file.write_text(str(program(lambda b, x: reduced(x), hk.f32[2])))
     check(file, replicas=3)
-    assert "proved: every device comes to the same collectives" in capsys.readouterr().out
+    assert "proved: every device reaches the same collectives" in capsys.readouterr().out
     file.write_text(str(program(either(first, reduced, itself), hk.f32[2])))
     assert check(file, replicas=2) == 1 and "GRP-8" in capsys.readouterr().err
 

@@ -214,14 +214,20 @@ def by_form(
 def folded(
     op: Op, operands: Any, shapes: Any, shape: Shape, called: dict[str, FormFunction], emit: NumpyEmitter
 ) -> Any:
-    """Steps in row-major order, every output position at once; a skipped step leaves the accumulators."""
+    """Steps in row-major order, every output position at once; a skipped step leaves the accumulators. A cumulative
+    fold from the end by a commutative op begins at the last step (RWIN-5)."""
     fold = op.fold(shapes)
     results = list(shape.leaves())
     sizes = results[0].dimensions
     assert len(fold.dimensions) == len(shapes[0].dimensions)
     accumulators: list[Any] = [Element(s.dtype, a) for s, a in zip(shapes[fold.count :], operands[fold.count :])]
     outputs = grid(sizes)
-    for steps in itertools.product(*(range(d.size) for d in fold.dimensions)):
+    order = list(itertools.product(*(range(d.size) for d in fold.dimensions)))
+    long = [(d, n) for d, n in zip(fold.dimensions, shapes[0].dimensions, strict=True) if d.size > 1]
+    combiner = called[fold.combiner].computation.single_op
+    if combiner is not None and combiner.commutative and len(long) == 1 and long[0][0].is_reverse_scan(long[0][1], sizes):
+        order.reverse()
+    for steps in order:
         inside, index = np.ones(sizes, bool), list[Affine]()
         for d, k, size in zip(fold.dimensions, steps, shapes[0].dimensions, strict=True):
             position = outputs[d.output] if d.output is not None else Affine.of(0)

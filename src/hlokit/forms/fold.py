@@ -40,7 +40,8 @@ class FoldDimension:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """accumulators = combiner(*accumulators, *elements) for every step, in row-major order of the steps.
+    """accumulators = combiner(*accumulators, *elements) for every step, in row-major order of the steps, but in the
+    opposite order in a reverse scan by a commutative op (RWIN-5).
 
     dimensions   one per operand dimension; all `count` operands are folded alike
     count        number of folded operands, which come first; as many scalars follow, where the accumulators start

@@ -20,6 +20,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.interop.pjrt.client import job
 from hlokit.interop.pjrt.programs import Program
 from hlokit.interop.pjrt.running import Part, Runner, callable_of
+from hlokit.ops.custom import DEVICES
 from hlokit.passes.partitioner import Partitioned, partition, propagated, take_out_of_groups
 from hlokit.passes.partitioner.placement import Placement
 from hlokit.passes.partitioner.propagation import stated
@@ -145,6 +146,8 @@ def divided(program: Program, made: Sequence[Sharding | None], regions: bool) ->
     counts = [[np.prod([p.mesh.size_of(a) for a in d.axes], dtype=int) for d in p.dimensions] for p in places]
     if any(n % count for shape, row in zip(shapes, counts, strict=True) for n, count in zip(shape.dimensions, row)):
         return Divided(None, "a parameter or a result in parts of several sizes")
+    if DEVICES in module.frontend_attributes:
+        found.module.frontend_attributes[DEVICES] = module.frontend_attributes[DEVICES]
     return Divided(found)
 
 

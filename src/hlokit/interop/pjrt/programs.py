@@ -72,7 +72,10 @@ class Program:
     def read(self, keeps_regions: bool = False) -> HloModule:
         """The module, read again; `keeps_regions`: see hlokit.parse."""
         with flags(self.options.flags):
-            return read(self.code, keeps_regions)
+            module = read(self.code, keeps_regions)
+        if self.options.assignment != tuple(range(self.options.count)) and _has_handlers(module):
+            module.frontend_attributes[DEVICES] = ",".join(map(str, self.options.assignment))
+        return module
 
     def _look_at_module(self, may_call: bool) -> None:
         module = self.module
@@ -83,8 +86,6 @@ class Program:
             raise UnsupportedError(f"{module.name}: {wanted}: arrays have one order in memory, row-major")
         self.inspections = inspections(module)
         self.callbacks = [*calls(module), *(callback for _, callback in self.inspections)]
-        if self.options.assignment != tuple(range(self.options.count)) and _has_handlers(module):
-            module.frontend_attributes[DEVICES] = ",".join(map(str, self.options.assignment))
 
     @property
     def instructions(self) -> int:
