@@ -101,7 +101,10 @@ def test_ops_have_weights() -> None:
 def test_ops_that_need_other_types_than_the_given_ones_have_them() -> None:
     """Indices are integers, and predicates pred, where only floats are to be drawn."""
     for seed in range(60):
-        random_draw(seed, Options(types=("bf16", "f16")))
+        module = random_draw(seed, Options(types=("bf16", "f16"))).module
+        hk.verify(module)
+        starts = [o for i in module.instructions() if i.opcode == "dynamic-slice" for o in i.operands[1:]]
+        assert all(start.shape.dtype.is_integral for start in starts)
 
 
 def test_bad_arguments() -> None:
