@@ -28,7 +28,7 @@ from hlokit.types.dtype import DType
 _UNROLLED = 32
 """Folds of at most so many steps are written out."""
 _SHORT = 4
-"""Elements of an axis up to which cumulative folds are those of windows."""
+"""Cumulative folds along an axis of at most so many elements are computed window by window."""
 _WRITTEN = 160
 """Instructions in all steps of a fold up to which it is: more take longer to compile than a loop takes to run."""
 

@@ -47,7 +47,7 @@ _where: Any = np.where
 _ROOM = 30.0
 """The result may be so many times the spread of the runs away from them."""
 _NARROW_ROOM = 8.0
-"""The same for types narrower than f32, of which 30 times the spread is more than the numbers themselves."""
+"""The same for types narrower than f32, where 30 times the spread can be more than the numbers themselves."""
 
 
 def hangs_on_signs(ours: Any, theirs: Any, module: HloModule, inputs: Sequence[Any], seed: int) -> bool:
