@@ -37,6 +37,7 @@ html_theme = "furo"
 html_title = f"hlokit {version}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_baseurl = "https://hlokit.readthedocs.io/en/latest/"
 html_theme_options = {
     "source_repository": "https://github.com/hlokit/hlokit/",

@@ -135,6 +135,13 @@ def _captions(path: Path) -> list[str]:
     return [line.removeprefix("// ") for line in path.read_text(encoding="utf-8").splitlines()[:2]]
 
 
+@cache
+def _opcodes(path: Path) -> list[str]:
+    """The ops of a program in the order of their names, without those that every program has."""
+    found = {i.opcode for c in hlokit.load(path).all_computations for i in c.instructions}
+    return sorted(found - {"parameter", "constant", "tuple", "get-tuple-element"})
+
+
 def _gallery_page(path: Path) -> str:
     """A program's stages as tabs, for AVX2, so that they are the same wherever the page is made; last, its profile."""
     title, description = _captions(path)
@@ -143,7 +150,8 @@ def _gallery_page(path: Path) -> str:
     source = "\n".join(path.read_text(encoding="utf-8").splitlines()[2:])
     stages = [("HLO", source), ("After the passes", compiled.as_text("hlo")), ("Loops", compiled.as_text("loops"))]
     stages += [(name, _hottest(compiled.as_text(stage))) for name, stage in (("LLVM IR", "llvm"), ("Assembly", "asm"))]
-    lines = [f"# {title}", "", description, "", "::::{tab-set}"]
+    ops = ", ".join(f"[{opcode}](../ops/{opcode}.md)" for opcode in _opcodes(path))
+    lines = [f"# {title}", "", description, "", f"Ops: {ops}.", "", "::::{tab-set}"]
     for name, text in stages:
         lines += [f":::{{tab-item}} {name}", "```text", text.strip("\n"), "```", ":::"]
     profile = hlokit.compile(module).profile(*arguments_for(module, None, 0), repeat=20)
@@ -175,7 +183,9 @@ def _op_page(opcode: str) -> str:
     text = _linked(text, "../rules/")
     figures = [diagram.figure(program) for program in _programs().get(opcode, ())]
     text = text.replace("\n- operands: ", "\n" + "\n".join([*figures, "- operands: "]), 1)
-    text = text.replace("\n- lowering form: ", f"\n- compiled as: {compiled(OPS[opcode])}\n- lowering form: ", 1)
+    shown = [f"[{_captions(path)[0]}](../gallery/{path.stem}.md)" for path in _gallery() if opcode in _opcodes(path)]
+    how = compiled(OPS[opcode]) + (f" (machine code in the gallery: {', '.join(shown)})" if shown else "")
+    text = text.replace("\n- lowering form: ", f"\n- compiled as: {how}\n- lowering form: ", 1)
     table = r"(?m)^(\| attribute \|.*\n(?:\|.*\n)+)"
     text = re.sub(table, r":::{container} hlo-attributes\n\1:::\n", text)
     head, rules_title, rest = text.partition("\nRules:\n")
@@ -312,8 +322,8 @@ _MAIN = (
 
 def _errors_index() -> str:
     """The classes, and which of them the main calls raise."""
-    lines = ["# Errors by class", "", "How errors read, and tracebacks: [Errors](../errors.md).", ""]
-    lines += ["| class | meaning |", "| --- | --- |"]
+    lines = ["# Errors by class", "", "How errors read, tracebacks, and which errors mean that the program is wrong:"]
+    lines += ["[Errors](../errors.md).", "", "| class | meaning |", "| --- | --- |"]
     for name in api_names("errors"):
         first = (inspect.getdoc(getattr(hlokit, name)) or "").split("\n")[0]
         lines += [f"| [`{name}`](errors/{name}.md) | {_linked(first, 'rules/')} |"]

@@ -79,7 +79,8 @@ _BAD_FILES = {
 @pytest.mark.parametrize("name", _READERS)
 def test_files_that_are_no_programs_are_status_2(capsys: pytest.CaptureFixture[str], folder: Path, name: str, file: str) -> None:
     status, out, error = command(capsys, f"{name} {file} {_REST.get(name, '')}")
-    assert (status, out) == (2, "") and error.startswith(f"error: {_BAD_FILES[file]}")
+    expected = "folder: no files there" if (name, file) == ("check", "folder") else _BAD_FILES[file]
+    assert (status, out) == (2, "") and error.startswith(f"error: {expected}")
     assert not (folder / "out.hlo").exists()
 
 
@@ -351,13 +352,13 @@ def test_options_may_stand_between_files(capsys: pytest.CaptureFixture[str], fol
 
 
 def test_files_beside_programs_are_named(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    """As `hlokit check dump/*` meets them; one that was cut off is no such file, and alone each is an error."""
+    """As in a dump of XLA's; one that was cut off is no such file, and alone each is an error."""
     (folder / "module_0.f").mkdir()
     (folder / "module_0.ll").write_text("; ModuleID = 'm'\n")
     status, out, error = command(capsys, "check module_0.f module_0.ll negate.hlo")
     assert (status, error) == (0, "")
     assert "module_0.ll: no program: LLVM IR\n" in out
-    assert "module_0.f: no program: a folder\n" in out
+    assert "module_0.f" not in out
     status, out, _ = command(capsys, "check module_0.ll negate.hlo --json")
     assert [(v["status"], v.get("kind")) for v in json.loads(out)] == [(0, "LLVM IR"), (0, None)]
     (folder / "empty.hlo").write_text("")
@@ -365,6 +366,21 @@ def test_files_beside_programs_are_named(capsys: pytest.CaptureFixture[str], fol
     assert command(capsys, "check module_0.ll")[0] == 2
     status, _, error = command(capsys, "check module_0.f module_0.ll")
     assert (status, error) == (2, "error: none of these files contains a program\n")
+
+
+def test_check_takes_a_folder(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """All files below it, in the order of their names."""
+    (folder / "dump/inner").mkdir(parents=True)
+    status, out, error = command(capsys, "check dump")
+    assert (status, out, error) == (2, "", "error: dump: no files there\n")
+    (folder / "dump/b.ll").write_text("; ModuleID = 'm'\n")
+    (folder / "dump/a.hlo").write_text((folder / "negate.hlo").read_text())
+    (folder / "dump/inner/c.hlo").write_text(BROKEN)
+    status, out, error = command(capsys, "check dump")
+    assert status == 2 and error.count("error: dump/inner/c.hlo: line ") == 8
+    assert [line.partition(": ")[0] for line in out.splitlines() if "dump" in line] == ["dump/a.hlo", "dump/b.ll"]
+    status, out, _ = command(capsys, "check dump --json")
+    assert [v["file"] for v in json.loads(out)] == ["dump/a.hlo", "dump/b.ll", "dump/inner/c.hlo"]
 
 
 def test_check_tells_all_findings_of_all_files(capsys: pytest.CaptureFixture[str], folder: Path) -> None:

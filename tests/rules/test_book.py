@@ -70,6 +70,12 @@ def test_explain() -> None:
     assert "<b>BCAST-3</b>" in rule._repr_html_() and "<code>broadcast_dimensions</code>" in rule._repr_html_()
 
 
+def test_a_rule_comes_with_the_symbols_that_its_section_defines() -> None:
+    assert "\nLet I = start_indices" in str(hk.explain("GATHER-15")) and "\nLet" not in str(hk.explain("DSLICE-1"))
+    page = reference(OPS["gather"])
+    assert page.index("Rules:\n\nLet I = start_indices") < page.index("GATHER-1`")
+
+
 def test_a_notebook_links_to_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = hk.explain("BCAST-3")
     monkeypatch.setattr(rules, "_documentation", lambda: "https://x.org/")

@@ -202,3 +202,12 @@ ENTRY e {
   ROOT c = f32[1,1,2097151] convolution(x, w), window={size=1048576 pad=1048575_1048575}, dim_labels=bf0_oi0->bf0
 }"""
     assert cost_of_module(hk.parse(text)).flops == 2 * 1048576**2
+
+
+def test_the_listing_of_a_routine_shows_its_instruction() -> None:
+    text = """ENTRY e {
+     x = f32[8,16] parameter(0)
+     y = f32[16,24] parameter(1)
+     ROOT r = f32[8,24] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0} }"""
+    shown = "  %r = f32[8,24] dot(f32[8,16] %x, f32[16,24] %y), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    assert f"routine dot %r: reads x, y; writes r\n{shown}" in hk.compile(hk.parse(text)).as_text("loops")

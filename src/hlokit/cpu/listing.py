@@ -32,10 +32,12 @@ from hlokit.cpu.lower.steps import (
     WhileStep,
 )
 from hlokit.forms.affine import Affine
+from hlokit.text.printer import PrintOptions, instruction_text
 
 if TYPE_CHECKING:
     from hlokit.cpu.compiler import Program
 
+_OPTIONS = PrintOptions(print_metadata=False, print_operand_shape=True, include_layout_in_shapes=False)
 _WIDTH = 24
 """Nodes of an expression from which it has a name."""
 
@@ -101,6 +103,7 @@ class _Program:
             yield from _indented(loops_lines(step.loops))
         elif isinstance(step, RoutineStep):
             yield f"routine {step.routine} {names}: {moved}"
+            yield f"  {instruction_text(step.instructions[0], _OPTIONS)}"
             if step.prologue is not None:
                 yield f"  for each element of operand {step.prologue.number}:"
                 yield from _indented(_indented(loops_lines(step.prologue.kernel.loops)))

@@ -254,7 +254,7 @@ def dot_dimensions(
 
 
 class DotLike(Op):
-    """Base class of dot and scaled-dot; `output_shape` holds the (preferred) element type."""
+    """Base class of dot and scaled-dot; `output_shape` has the result's element type, `preferred_element_type`."""
 
     lhs_batch_dims: Dims = attr((), proto="dot_dimension_numbers.lhs_batch_dimensions")
     lhs_contracting_dims: Dims = attr((), always=True, proto="dot_dimension_numbers.lhs_contracting_dimensions")

@@ -34,7 +34,7 @@ _BLOCK = 1 << 22
 class Convolution(Op, name="convolution"):
     """The cross-correlation of lhs with the kernel rhs: at each window position a sum over window and input features.
 
-    `output_shape` holds the (preferred) element type.
+    The result's element type is the one that the instruction's shape states (`preferred_element_type` of the builder).
     """
 
     window: Window = attr(Window())

@@ -63,6 +63,7 @@ class Rule:
     kind       a key of KINDS; `sources`: keys of SOURCES, empty where XLA's documentation says so itself
     text       the rule, in Markdown
     chapter    the name of the chapter's file, e.g. "broadcasting"; `section`: the heading that the rule stands under
+    notation   the section's paragraph that defines symbols of its rules; empty if there is none
     """
 
     label: str
@@ -71,6 +72,7 @@ class Rule:
     sources: tuple[str, ...]
     chapter: str
     section: str
+    notation: str = ""
 
     @property
     def page(self) -> str:
@@ -85,7 +87,8 @@ class Rule:
 
     def __str__(self) -> str:
         sources = f"\nSource: {'; '.join(SOURCES[source] for source in self.sources)}." if self.sources else ""
-        return f"{self.label} ({self.section}; {KINDS[self.kind]})\n{self.text}{sources}"
+        notation = f"\n{self.notation}" if self.notation else ""
+        return f"{self.label} ({self.section}; {KINDS[self.kind]})\n{self.text}{notation}{sources}"
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -143,13 +146,15 @@ def rules() -> Mapping[str, Rule]:
 
 
 def _rules_of(name: str) -> Iterable[Rule]:
-    section = ""
+    section = notation = ""
     for line in chapter(name).splitlines():
         if line.startswith("#"):
-            section = re.sub(r" \[\w+\]$", "", line.lstrip("# "))
+            section, notation = re.sub(r" \[\w+\]$", "", line.lstrip("# ")), ""
+        elif line.startswith(("Let ", "In the rules ")):
+            notation = line
         elif found := _RULE.fullmatch(line):
             label, kind, text, sources = found.groups()
-            yield Rule(label, kind, text, tuple(re.findall(r"[A-Za-z]+", sources)), name, section)
+            yield Rule(label, kind, text, tuple(re.findall(r"[A-Za-z]+", sources)), name, section, notation)
 
 
 def selected(labels: str) -> list[Rule]:

@@ -40,7 +40,8 @@ def check(
     Parameters
     ----------
     files:
-        one or more programs, in any kind of file that hlokit reads; `-` is standard input.
+        one or more programs, in any kind of file that hlokit reads; a folder stands for all files below it, `-` for
+        standard input.
     replicas:
         number of replicas that run them; by default the number in each file.
     partitions:
@@ -49,13 +50,20 @@ def check(
         print JSON: for each file its status, its kind, and all findings with their positions and rules.
     """
     told: list[dict[str, Any]] = []
-    status = max([_check(path, replicas, partitions, len(files) > 1, told, json) for path in files])
+    paths = [path for given in files for path in _files(given)]
+    several = len(files) > 1 or any(given.is_dir() for given in files)
+    status = max([_check(path, replicas, partitions, several, told, json) for path in paths], default=DONE)
     if not any("module" in facts or facts["findings"] for facts in told):
         status = BAD
-        say("none of these files contains a program")
+        say("none of these files contains a program" if paths else f"{', '.join(map(str, files))}: no files there")
     if json:
         print(json_module.dumps(told, indent=2))
     return status
+
+
+def _files(path: Path) -> list[Path]:
+    """The file, or all files below a folder in the order of their names."""
+    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
 
 
 def _check(
@@ -77,8 +85,6 @@ def _check(
     except HlokitError as error:
         found = [error]
     except (OSError, MemoryError) as error:
-        if several and isinstance(error, IsADirectoryError):
-            return _is_beside(name, "a folder", facts, json)
         facts |= {"status": BAD, "findings": [{"message": message_of(error)}]}
         if not json:
             say(message_of(error))

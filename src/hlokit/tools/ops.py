@@ -77,9 +77,10 @@ def reference(op: type[Op]) -> str:
     if op.shape_required:
         lines += ["", "In text the result's shape must be written."]
     book = rules_of(op)
-    for title, kinds in (("Rules", "SVCEIA"), ("Examples", "XD")):
+    notation = [line for text in dict.fromkeys(rule.notation for rule in book) if text for line in ("", text)]
+    for title, kinds, before in (("Rules", "SVCEIA", notation), ("Examples", "XD", ())):
         shown = [f"- `{rule.label}` {rule.text}" for rule in book if rule.kind in kinds]
-        lines += ["", f"{title}:", "", *shown] if shown else []
+        lines += ["", f"{title}:", *before, "", *shown] if shown else []
     functions = made_by().get(op, {})
     if functions:
         named = ", ".join(f"`{name if name.startswith('b.') else f'hk.{name}'}`" for name in functions)
