@@ -150,7 +150,7 @@ def _rules_of(name: str) -> Iterable[Rule]:
     for line in chapter(name).splitlines():
         if line.startswith("#"):
             section, notation = re.sub(r" \[\w+\]$", "", line.lstrip("# ")), ""
-        elif line.startswith(("Let ", "In the rules ")):
+        elif line.startswith("Let "):
             notation = line
         elif found := _RULE.fullmatch(line):
             label, kind, text, sources = found.groups()
