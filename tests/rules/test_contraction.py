@@ -210,7 +210,7 @@ def test_operands_of_two_types_are_converted_to_one() -> None:
     same(run(dot([[0], [0]], preferred_element_type=hk.s32), np.uint8([200]), np.int8([-3])), s32(-600))
     with rejects("DOTG-16"):
         shape(lambda *operands: hk.scaled_dot(*operands, hk.DotDimensionNumbers([1], [0]), preferred_element_type=hk.f32),
-              hk.f8e5m2[2, 4], hk.f8e4m3fn[4, 2], hk.f32[2, 4], hk.f32[4, 2])  # fmt: skip
+              hk.f8e5m2[2, 4], hk.s8[4, 2], hk.f32[2, 4], hk.f32[4, 2])  # fmt: skip
 
 
 @rule("DOTG-13", "CONV-24")
@@ -299,6 +299,31 @@ BAD_RAGGED: list[tuple[str, hk.Shape, Any]] = [
 def test_bad_ragged_dots_are_rejected(label: str, sizes: hk.Shape, numbers: Any) -> None:
     with rejects(label.split(":")[0]):
         shape(lambda x, y, n: hk.ragged_dot(x, y, n, ragged(*numbers)), hk.f32[4, 8], hk.f32[3, 8, 5], sizes)
+
+
+@rule("DOTG-16", "BEY-44")
+@pytest.mark.parametrize(
+    "run",
+    [
+        hk.evaluate,
+        lambda m, *a: hk.evaluate(hk.optimize(m, ["operand-upcaster"]), *a),
+        lambda m, *a: hk.compile(m)(*a),
+        lambda m, *a: hk.compile(m, strict=True)(*a),
+    ],
+)
+def test_scaled_dot_of_two_floating_types(run: Callable[..., Any]) -> None:
+    """As XLA writes one whose lhs has no scale."""
+    module = hk.parse("""ENTRY e { x = bf16[2,4,8] parameter(0)
+      y = f8e4m3fn[2,3,8] parameter(1)
+      one = bf16[1,1,1] constant({{{1}}})
+      scale = f8e8m0fnu[2,3,2] parameter(2)
+      ROOT r = f32[2,4,3] scaled-dot(x, y, one, scale), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2},
+        rhs_contracting_dims={2} }""")
+    x = (np.arange(64).reshape(2, 4, 8) % 7 - 3).astype(ml_dtypes.bfloat16)
+    y = (np.arange(48).reshape(2, 3, 8) % 5 - 2).astype(ml_dtypes.float8_e4m3fn)
+    scale = np.exp2(np.arange(12).reshape(2, 3, 2) % 4 - 1).astype(ml_dtypes.float8_e8m0fnu)
+    wide = y.astype(np.float32) * scale.astype(np.float32).repeat(4, -1)
+    assert np.array_equal(run(module, x, y, scale), np.einsum("bik,bjk->bij", x.astype(np.float32), wide))
 
 
 @rule("BEY-44")

@@ -467,3 +467,104 @@ def test_ends_of_regions_with_several_values() -> None:
     cut = b.build(hk.custom_call(b, target, [x, y], hk.Shape.tuple([hk.f32[4], hk.s32[2]])))
     with pytest.raises(hk.UnsupportedError, match=r"\[8\] to f32\[4\] among several partitions"):
         hk.evaluate(cut, *given)
+
+
+LOOP_OF_A_BUFFER = """HloModule m
+body { t = (s32[], b(f32[4])) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  b = b(f32[4]) get-tuple-element(t), index=1
+  x = f32[4] custom-call(b), custom_call_target="Unpin", output_to_operand_aliasing={{}: (0, {})}
+  y = f32[4] add(x, x)
+  c = b(f32[4]) custom-call(y), custom_call_target="Pin", output_to_operand_aliasing={{}: (0, {})}
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  ROOT r = (s32[], b(f32[4])) tuple(j, c) }
+condition { t = (s32[], b(f32[4])) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  n = s32[] constant(3)
+  ROOT r = pred[] compare(i, n), direction=LT }
+ENTRY e { x = f32[4] parameter(0)
+  b = b(f32[4]) custom-call(x), custom_call_target="Pin", output_to_operand_aliasing={{}: (0, {})}
+  new = b(f32[4]) custom-call(), custom_call_target="CreateBuffer"
+  zeros = f32[4] custom-call(new), custom_call_target="Unpin"
+  z = s32[] constant(0)
+  t = (s32[], b(f32[4])) tuple(z, b)
+  w = (s32[], b(f32[4])) while(t), condition=condition, body=body
+  c = b(f32[4]) get-tuple-element(w), index=1
+  y = f32[4] custom-call(c), custom_call_target="Unpin", output_to_operand_aliasing={{}: (0, {})}
+  ROOT r = f32[4] add(y, zeros) }"""
+
+
+@rule("CCALL-11", "CCALL-12", "HOP-38")
+@pytest.mark.parametrize(
+    "run",
+    [
+        hk.evaluate,
+        lambda m, x: hk.evaluate(hk.optimize(m), x),
+        lambda m, x: hk.evaluate(hk.optimize(m, ["buffer-removal"]), x),
+        lambda m, x: hk.evaluate(hk.parse(hk.to_stablehlo(m)), x),
+        lambda m, x: hk.compile(m)(x),
+        lambda m, x: hk.compile(m, strict=True)(x),
+    ],
+)
+def test_buffers_hold_the_values_of_arrays(run: Callable[[hk.HloModule, Any], Any]) -> None:
+    module = hk.parse(LOOP_OF_A_BUFFER)
+    assert str(hk.parse(str(module))) == str(module)
+    assert run(module, np.float32([1, 2, 3, 4])).tolist() == [8, 16, 24, 32]
+
+
+def test_a_custom_call_takes_and_gives_buffers(register: Callable[..., str]) -> None:
+    name = register(lambda b, x: (b + x, x))
+    text = f"""ENTRY e {{ x = f32[4] parameter(0)
+      b = b(f32[4]) custom-call(x), custom_call_target="Pin", output_to_operand_aliasing={{{{}}: (0, {{}})}}
+      c = (b(f32[4]), f32[4]) custom-call(b, x), custom_call_target="{name}", output_to_operand_aliasing={{{{0}}: (0, {{}})}}
+      d = b(f32[4]) get-tuple-element(c), index=0
+      ROOT y = f32[4] custom-call(d), custom_call_target="Unpin", output_to_operand_aliasing={{{{}}: (0, {{}})}} }}"""
+    module, x = hk.parse(text), np.float32([1, 2, 3, 4])
+    assert hk.evaluate(module, x).tolist() == hk.compile(module)(x).tolist() == [2, 4, 6, 8]
+
+
+@rule("CCALL-13")
+@pytest.mark.parametrize(
+    ("body", "label"),
+    [
+        ('ROOT r = b(f32[5]) custom-call(x), custom_call_target="Pin"', "CCALL-13"),
+        ('ROOT r = f32[4] custom-call(x), custom_call_target="Pin"', "CCALL-13"),
+        ('ROOT r = b(f32[4]) custom-call(x, x), custom_call_target="Pin"', "CCALL-13"),
+        ('ROOT r = f32[4] custom-call(x), custom_call_target="Unpin"', "CCALL-13"),
+        ('ROOT r = f32[4] custom-call(), custom_call_target="CreateBuffer"', "CCALL-13"),
+        ('ROOT r = b(f32[4]) custom-call(x), custom_call_target="CreateBuffer"', "CCALL-13"),
+    ],
+)
+def test_wrong_buffers(body: str, label: str) -> None:
+    text = f"ENTRY e {{ x = f32[4] parameter(0)\n {body} }}"
+    with pytest.raises(hk.ParseError, match=label):
+        hk.parse(text)
+    with pytest.raises(hk.VerifyError, match=label):
+        hk.verify(hk.parse(text, verify=False))
+
+
+@rule("CCALL-14")
+@pytest.mark.parametrize(
+    "body",
+    [
+        'ROOT r = b(f32[4]) custom-call(x), custom_call_target="Pin"',
+        'b = (b(f32[4]), f32[4]) parameter(1)\n ROOT r = f32[4] get-tuple-element(b), index=1',
+    ],
+)
+@pytest.mark.parametrize("run", [hk.evaluate, lambda m, *a: hk.compile(m)(*a)])
+def test_arguments_and_results_are_not_buffers(run: Callable[..., Any], body: str) -> None:
+    module = hk.parse(f"ENTRY e {{ x = f32[4] parameter(0)\n {body} }}")
+    with pytest.raises(hk.UnsupportedError, match="CCALL-14"):
+        run(module, np.zeros(4, np.float32), (np.zeros(4, np.float32),) * 2)
+
+
+def test_jax_writes_pinned_arrays_as_memrefs() -> None:
+    text = """func.func public @main(%x: tensor<3xcomplex<f32>>) -> tensor<3xcomplex<f32>> {
+      %0 = stablehlo.custom_call @Pin(%x) {api_version = 2 : i32} : (tensor<3xcomplex<f32>>) -> memref<3xcomplex<f32>, 1 : i32>
+      %1 = stablehlo.custom_call @Unpin(%0) {api_version = 2 : i32} : (memref<3xcomplex<f32>, 1 : i32>) -> tensor<3xcomplex<f32>>
+      return %1 : tensor<3xcomplex<f32>>
+    }"""
+    module = hk.parse(text)
+    assert str(module.entry.instructions[1].shape) == "b(c64[3])" and "aliasing={{}: (0, {})}" in str(module)
+    assert hk.compile(module)(np.complex64([1, 2j, 3])).tolist() == [1, 2j, 3]

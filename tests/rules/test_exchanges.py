@@ -255,6 +255,19 @@ def test_ragged_all_to_all() -> None:
     same(results, [[1, 10, -1, -1], [2, 3, -1, -1]])
 
 
+@rule("BEY-65")
+def test_ragged_all_to_all_with_several_updates_for_each_member() -> None:
+    """As a vector, and as a matrix with a row for each member."""
+    starts, sizes, targets, received = [0, 2, 1, 0], [1, 1, 1, 0], ([0, 3, 1, 0], [1, 2, 2, 0]), [1, 1, 1, 1]
+    x, initial = np.array([1, 2, 3], F), np.full(4, -1, F)
+    for shape in ((4,), (2, 2)):
+        operands = []
+        for device, own in enumerate(targets):
+            tables = [np.array(t, np.int32).reshape(shape) for t in (starts, sizes, own, received)]
+            operands.append(((x, 10 * x)[device], initial, *tables))
+        same(on_devices(RaggedAllToAll(), operands), [[1, 10, 30, 3], [-1, 2, 20, -1]])
+
+
 T2 = hk.s32[2]
 
 

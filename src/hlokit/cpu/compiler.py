@@ -16,7 +16,7 @@ from hlokit.cpu.lower.steps import Step, StepBlock, Subprogram
 from hlokit.cpu.target import Target
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.computation import Computation
-from hlokit.hlo.module import HloModule
+from hlokit.hlo.module import HloModule, check_runs
 from hlokit.interpreter.process import MAX_CALL_DEPTH
 from hlokit.passes.call_inliner import CallInliner
 from hlokit.passes.conditional_simplifier import ConditionalSimplifier
@@ -29,6 +29,7 @@ from hlokit.types.literal import Literal
 
 EXACT: tuple[PassLike, ...] = (
     "computation-deduplicator",
+    "buffer-removal",
     "defuser",
     OpExpander(exact=True),
     CallInliner(composites=True),
@@ -101,8 +102,10 @@ def compile_program(
     """The program of `module`'s entry. `donated`: numbers of argument leaves whose memory may be overwritten.
 
     `interrupts`: it asks for signals now and then, by the function `hlokit_interrupted` of whoever loads it.
-    Raises UnsupportedError for loops and conditionals in each other deeper than the interpreter calls.
+    Raises UnsupportedError for loops and conditionals in each other deeper than the interpreter calls, and for
+    arguments or results that are buffers.
     """
+    check_runs(module)
     if not optimised:
         module = optimize(module, EXACT if strict else PIPELINE)
     _refuse_deep(module)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from hlokit.errors import ArgumentError, MisuseError
+from hlokit.errors import ArgumentError, MisuseError, UnsupportedError
 from hlokit.hlo.computation import Computation, counted
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.names import Names, identifier
@@ -78,6 +78,12 @@ def check_is_module(given: object) -> None:
 
         verify(given)
         given.is_unverified = False
+
+
+def check_runs(module: HloModule) -> None:
+    """Raises UnsupportedError for a program whose arguments or results would be buffers (CCALL-14)."""
+    for found in module.entry.program_shape.buffers():
+        raise UnsupportedError(f"{module.name}: {found}: arguments and results are not buffers [CCALL-14]")
 
 
 class HloModule:

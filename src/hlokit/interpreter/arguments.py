@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hlokit.errors import ArgumentError, HlokitError
 from hlokit.hlo.computation import counted
+from hlokit.hlo.module import HloModule, check_runs
 from hlokit.hlo.values import TOKEN_VALUE, Array, fits, is_ndarray, is_sequence
 from hlokit.types import dtype as dtypes
 from hlokit.types.literal import as_array
 from hlokit.types.shape import Shape
 
-if TYPE_CHECKING:
-    from hlokit.hlo.module import HloModule
-
 
 def arguments_of(module: HloModule, args: Sequence[Any]) -> list[Any]:
-    """The values of the entry's parameters. Raises ArgumentError (EXEC-3)."""
+    """The values of the entry's parameters. Raises ArgumentError (EXEC-3), UnsupportedError for buffers."""
+    check_runs(module)
     parameters = module.entry.parameters
     if len(args) != len(parameters):
         raise wrong_count(module.name, len(parameters), len(args))

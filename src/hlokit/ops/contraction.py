@@ -334,7 +334,8 @@ class ScaledDot(DotLike, name="scaled-dot"):
 
     def infer(self, lhs: Shape, rhs: Shape, lhs_scale: Shape, rhs_scale: Shape) -> Shape:
         check_precision(self.operand_precision, 2, 4)
-        check_equal_types(lhs, rhs)
+        if not (lhs.dtype.is_floating and rhs.dtype.is_floating):
+            check_equal_types(lhs, rhs)
         result = self.product_shape(lhs, rhs)
         for name, operand, scale in (("lhs_scale", lhs, lhs_scale), ("rhs_scale", rhs, rhs_scale)):
             check(scale.dtype.is_floating, "BEY-44", f"{name} type", scale.dtype, "a floating type")
@@ -348,7 +349,8 @@ class ScaledDot(DotLike, name="scaled-dot"):
         self, lhs: Array, rhs: Array, lhs_scale: Array, rhs_scale: Array, operand_shapes: Sequence[Shape]
     ) -> Array:
         element_type = self.output_shape.dtype
-        wide = compute_type(dtypes.dtype(lhs.dtype), element_type)
+        left, right = dtypes.dtype(lhs.dtype), dtypes.dtype(rhs.dtype)
+        wide = compute_type(left if left is right else promoted_type(left, right, element_type), element_type)
         lhs = _scaled(operand_in(lhs, wide), operand_in(lhs_scale, wide), operand_shapes[0], operand_shapes[2])
         rhs = _scaled(operand_in(rhs, wide), operand_in(rhs_scale, wide), operand_shapes[1], operand_shapes[3])
         return rounded(dot_wide(self, lhs, rhs), element_type)

@@ -32,6 +32,7 @@ _API_VERSIONS = (
 )
 
 TYPED_FFI = _API_VERSIONS[-1]
+BUFFER_TARGETS = ("Pin", "Unpin", "CreateBuffer")
 DEVICES = "hlokit.devices"
 """The module's frontend attribute that says which devices its processes are, where they are not 0, 1, 2, ..."""
 
@@ -89,6 +90,8 @@ class CustomCall(Op, name="custom-call"):
                 )
         for output_index, operand_number, operand_index in self.output_to_operand_aliasing:
             self._check_alias(operands, output_index, operand_number, operand_index)
+        if target in BUFFER_TARGETS:
+            self._check_buffers(operands)
         wanted = factorization(target, operands)
         if wanted is not None:
             check(self.output_shape.static is wanted.static, "BEY-80", "result shape", self.output_shape, wanted)
@@ -111,7 +114,22 @@ class CustomCall(Op, name="custom-call"):
         except IndexError as error:
             check(False, "HOP-38", name, error, "indices of the result and of the operand")
             return
-        check(output.static is operand.static, "HOP-38", name, output, operand)
+        pair = output.without_buffers(), operand.without_buffers()
+        check(pair[0].static is pair[1].static, "HOP-38", name, output, operand)
+
+    def _check_buffers(self, operands: tuple[Shape, ...]) -> None:
+        """Pin makes an array a buffer, Unpin a buffer an array, CreateBuffer makes one of nothing."""
+        target, result = self.custom_call_target, self.output_shape
+        if target == "CreateBuffer":
+            check(not operands, "CCALL-13", "operands", len(operands), "none")
+            check(_holds_array(result), "CCALL-13", "result shape", result, "a buffer of an array")
+            return
+        check(len(operands) == 1, "CCALL-13", "operands", len(operands), 1)
+        (operand,) = operands
+        right = operand.is_array if target == "Pin" else _holds_array(operand)
+        check(right, "CCALL-13", "operand", operand, "an array" if target == "Pin" else "a buffer of an array")
+        expected = Shape.buffer(operand) if target == "Pin" else operand.without_buffers()
+        check(result.static is expected.static, "CCALL-13", "result shape", result, expected)
 
     def operations(self, operands: Sequence[Shape], result: Shape, called: Sequence[float]) -> float:
         """As of one that goes through each row or column of its matrices for each element of them."""
@@ -143,6 +161,11 @@ class CustomCall(Op, name="custom-call"):
         raise UnknownTargetError(
             f"custom-call: no target {name!r} is registered for {searched()}; {adds} adds one [CCALL-4]"
         )
+
+
+def _holds_array(shape: Shape) -> bool:
+    """Whether it is a buffer of an array."""
+    return shape.without_buffers() is not shape and shape.without_buffers().is_array
 
 
 def _laid_out_as(old: Shape, shape: Shape) -> Shape:

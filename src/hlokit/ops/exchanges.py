@@ -83,7 +83,7 @@ class RaggedAllToAll(Op, name="ragged-all-to-all"):
     """Sends send_sizes[j] rows, starting at input_offsets[j], to member j, which writes them at output_offsets[j].
 
     Operands: input, output, input_offsets, send_sizes, output_offsets, recv_sizes. Rows of output that no
-    member writes are kept (BEY-65). The offsets are divided into equal runs, one for each member.
+    member writes are kept (BEY-65). The offsets are divided into equal runs, one for each member: rows of a matrix.
     """
 
     channel_id: int | None = attr(None)
@@ -103,10 +103,12 @@ class RaggedAllToAll(Op, name="ragged-all-to-all"):
         same = output.is_array and output.dtype is data.dtype and output.dimensions[1:] == data.dimensions[1:]
         check(same and output.rank == data.rank, "BEY-65", "output", output, f"{data} with any number of rows")
         for table in tables:
-            vector = table.is_array and table.rank == 1 and table.dtype.kind in ("signed", "unsigned")
-            check(vector, "BEY-65", "offsets and sizes", table, "a vector of integers")
+            fits = table.is_array and table.rank in (1, 2) and table.dtype.kind in ("signed", "unsigned")
+            check(fits, "BEY-65", "offsets and sizes", table, "a vector or a matrix of integers")
             check(table.dimensions == tables[0].dimensions, "BEY-65", "offsets and sizes", table, tables[0])
         size, length = self.replica_groups.group_size, tables[0].dimensions[0]
+        if tables[0].rank == 2:
+            check(size in (None, length), "BEY-65", "rows of offsets", length, size)
         check(size is None or length % size == 0, "BEY-65", "number of offsets", length, f"a multiple of {size}")
         return output
 
@@ -114,8 +116,9 @@ class RaggedAllToAll(Op, name="ragged-all-to-all"):
         members = process.members(self.replica_groups, self.channel_id, False, over_partitions=True)
         position = members.index((process.replica_id, process.partition_id))
         result = output.copy()
+        tables = tuple(table.reshape(-1) for table in tables)
         for rows, (starts, sizes, targets, _) in process.meet(self, members, (data, tables)):
-            run = len(starts) // len(members)
+            run = starts.size // len(members)
             for i in range(position * run, (position + 1) * run):
                 start, size, target = int(starts[i]), int(sizes[i]), int(targets[i])
                 if min(start, size, target) < 0 or start + size > len(rows) or target + size > len(result):

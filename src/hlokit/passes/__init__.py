@@ -1,5 +1,6 @@
 """Passes: rewrite a module and preserve its meaning. Importing this package registers all of them by name."""
 
+from hlokit.passes import buffer_removal as buffer_removal
 from hlokit.passes import call_inliner as call_inliner
 from hlokit.passes import computation_deduplicator as computation_deduplicator
 from hlokit.passes import conditional_simplifier as conditional_simplifier

@@ -6,7 +6,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.ops.collectives import AllReduce, ReduceScatter
-from hlokit.ops.contraction import Dot, promoted_type
+from hlokit.ops.contraction import Dot, ScaledDot, promoted_type
 from hlokit.ops.control_flow import Call, Map
 from hlokit.ops.conversion import Convert
 from hlokit.ops.convolution import Convolution
@@ -49,11 +49,11 @@ def _in_one_type(instruction: Instruction, module: HloModule) -> Instruction | N
     called = instruction.called
     if isinstance(op, (Reduce, ReduceWindow, Scatter, Map)):
         return _of_called(instruction)
-    if isinstance(op, (Dot, Convolution)):
+    if isinstance(op, (Dot, ScaledDot, Convolution)):
         if types[0] is types[1]:
             return None
         wide = promoted_type(types[0], types[1], instruction.shape.dtype)
-        operands = tuple(_converted(computation, operand, wide) for operand in operands)
+        operands = (*(_converted(computation, operand, wide) for operand in operands[:2]), *operands[2:])
     elif isinstance(op, (AllReduce, ReduceScatter)):
         result = next(leaf.dtype for leaf in instruction.shape.leaves())
         if types[0] is called[0].root.shape.dtype is result:

@@ -62,6 +62,20 @@ class _Location:
     count: int = 0
 
 
+_MEMREF = re.compile(r"memref<((?:[0-9]+x)*(?:\w+|complex<\w+>)) *(?:,.*)?>", re.DOTALL)
+
+
+def shape_of(type: Any) -> Shape | None:
+    """The shape that HLO has for a type: of a memref a buffer, of a quantised tensor that of its integers."""
+    if isinstance(type, QuantizedTensor):
+        return type.shape
+    if isinstance(type, OtherType) and (memref := _MEMREF.fullmatch(type.text)) is not None:
+        content = AttributeReader(MlirLexer(f"tensor<{memref[1]}>")).type()
+        return Shape.buffer(content) if isinstance(content, Shape) else None
+    return type if isinstance(type, Shape) else None
+
+
+
 class AttributeReader:
     """Reads at the lexer's position. `types`, `aliases`: what the text has given names; `resources`: their bytes.
 

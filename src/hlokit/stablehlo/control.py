@@ -209,7 +209,7 @@ def _custom(site: Site, target: str) -> list[XlaOp]:
         "custom_call_has_side_effect": site.boolean("has_side_effect", default=False),
         "api_version": _API_VERSIONS[version],
         "operand_layout_constraints": constraints,
-        "output_to_operand_aliasing": tuple(_aliases(site)),
+        "output_to_operand_aliasing": tuple(_aliases(site)) or (((), 0, ()),) * (target in ("Pin", "Unpin")),
         "output_shape": shape,
     }
     called: list[Any] = []

@@ -14,9 +14,10 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction, Metadata
 from hlokit.hlo.values import is_ndarray
 from hlokit.stablehlo import quantized
+from hlokit.stablehlo.attributes import shape_of
 from hlokit.stablehlo.mapping import rule_of
 from hlokit.stablehlo.site import Rule, Site
-from hlokit.stablehlo.tree import Block, Function, Location, Operation, Quantized, QuantizedTensor, Type
+from hlokit.stablehlo.tree import Block, Function, Location, Operation, Quantized, Type
 from hlokit.text.lexer import MAX_NESTING
 from hlokit.types.shape import Shape
 
@@ -363,9 +364,8 @@ def fits(written: Any, shape: Shape) -> bool:
     """Whether a value of `shape` may have the type that is written, in which `?` stands for any size."""
     if written is shape:
         return True
-    if isinstance(written, QuantizedTensor):
-        written = written.shape
-    if not isinstance(written, Shape):
+    written = shape_of(written)
+    if written is None:
         return False
     if written.is_tuple or not written.is_array:
         same_count = written.dtype is shape.dtype and len(written.elements) == len(shape.elements)

@@ -12,6 +12,7 @@ from hlokit.builder.core import Builder, XlaOp
 from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.op import Op
+from hlokit.stablehlo.attributes import shape_of
 from hlokit.stablehlo.literals import filled
 from hlokit.stablehlo.tree import Dense, DialectAttribute, Operation, QuantizedTensor, Symbol
 from hlokit.types.dtype import DType
@@ -94,10 +95,10 @@ class Site:
         return shape
 
     def shape(self, type: Any) -> Shape:
-        type = type.shape if isinstance(type, QuantizedTensor) else type
-        if not isinstance(type, Shape):
+        found = shape_of(type)
+        if found is None:
             raise self.unsupported(f"the type {type} is not supported")
-        return type
+        return found
 
     def check_type(self, written: Any, handle: XlaOp, what: str) -> None:
         """The type that is written for a value has to be its own."""

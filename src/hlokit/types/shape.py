@@ -291,6 +291,18 @@ class Shape:
             return self
         return self.with_layout(replace(self.layout, element_size_in_bits=0))
 
+    def without_buffers(self) -> Shape:
+        """This shape with the content of each buffer in its place.
+
+        Returns
+        -------
+        Shape
+            The shape.
+        """
+        if self.is_tuple:
+            return Shape.tuple(element.without_buffers() for element in self.elements)
+        return self.elements[0] if self.dtype is dtypes.buffer else self
+
     def with_dimensions(self, dimensions: Sequence[int], dynamic: Sequence[bool] | None = None) -> Shape:
         """Same element type, other sizes, default layout.
 
@@ -508,6 +520,18 @@ class ProgramShape:
         self.parameters = tuple(parameters)
         self.result = result
         self.names = tuple(names) if names is not None else tuple(f"p{i}" for i in range(len(self.parameters)))
+
+    def buffers(self) -> list[str]:
+        """The parameters and the result that have a buffer; an entry with one is not run (CCALL-14).
+
+        Returns
+        -------
+        list of str
+            A phrase for each: "parameter 0 is b(f32[4])".
+        """
+        named = [(f"parameter {k}", shape) for k, shape in enumerate(self.parameters)]
+        named += [("the result", self.result)]
+        return [f"{name} is {shape}" for name, shape in named if shape.without_buffers() is not shape]
 
     def to_text(self, layout: bool = True) -> str:
         """The program shape as HLO text writes it.

@@ -1,5 +1,6 @@
 """The targets that come with hlokit: each file here registers those of one topic, and only this list names it."""
 
+from hlokit.ops.custom_targets import buffers as buffers
 from hlokit.ops.custom_targets import checks as checks
 from hlokit.ops.custom_targets import convolution as convolution
 from hlokit.ops.custom_targets import factorizations as factorizations

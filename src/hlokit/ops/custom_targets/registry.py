@@ -194,7 +194,7 @@ def result_of(target: Target, call: Invocation) -> Any:
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise EvaluationError(f"custom-call target {name!r} raised {reason} [CCALL-2]") from error
-    return _checked_result(name, call.shape, value)
+    return _checked_result(name, call.shape.without_buffers(), value)
 
 
 def read_only(value: Any) -> Any:

@@ -28,6 +28,8 @@ def type_text(shape: Shape) -> str:
         return TOKEN_TYPE
     if shape.is_tuple:
         return f"tuple<{types_text(shape.elements)}>"
+    if shape.without_buffers() is not shape:
+        return f"memref{type_text(shape.without_buffers()).removeprefix('tensor')}"
     if not shape.is_array:
         raise NoTypeError(f"StableHLO has no type for {shape}")
     sizes = ["?" if flag else str(size) for size, flag in zip(shape.dimensions, shape.dynamic, strict=True)]
