@@ -45,13 +45,17 @@ def main(doomed: int, when: str) -> None:
         engine.exchange = lambda *_: ends()  # type: ignore[method-assign,assignment]
     if mine and when == "grouping":
         engine.prepare = lambda *_: ends()  # type: ignore[method-assign,assignment]
-    if mine and when == "raising":
-        raise ValueError("not in a run")
+    if when == "raising":
+        if mine:
+            raise ValueError("not in a run")
+        time.sleep(2.8)
     run = hk.compile(whole, replicas=world.size) if when == "machine code" else None
     try:
         for step in range(10**6):
-            if mine and step == 3 and when in ("idle", "machine code"):
+            if mine and step == 3 and when in ("idle", "machine code", "busy"):
                 ends()
+            if step == 3 and when == "busy":
+                time.sleep(2.8)
             x = np.full(1000, step, F)
             if run is not None:
                 run(x, world=world)

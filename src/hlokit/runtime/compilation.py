@@ -17,7 +17,7 @@ from hlokit.memory import uncollected
 from hlokit.runtime import plan as plans
 from hlokit.runtime.dump import Dump, compiled, settings
 from hlokit.runtime.plan import Plan
-from hlokit.runtime.progress import Say, silent
+from hlokit.runtime.progress import Say, next_stage, silent
 from hlokit.stack import with_stack
 from hlokit.types.shape import Shape
 
@@ -135,6 +135,7 @@ class Compilation:
                 self.check_memory(found.peak, limit)
                 return found, plans.host_instructions(found)
         program = self.program
+        next_stage()
         self.check_memory(plans.peak_of(program), limit)
         size = len(program.text)
         say(f"machine code from {size / 1e6:.1f} MB of LLVM text", size * SECONDS_A_BYTE)

@@ -1,18 +1,38 @@
-"""Progress: a line on the terminal during a compilation that takes more than a second."""
+"""Progress: the stages of a compilation, which check whether it is still wanted, and a line on the terminal where it
+takes more than a second."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from hlokit.forks import lock
 
 AFTER = 1.0
 """Seconds."""
+
+
+_check: ContextVar[Callable[[], None]] = ContextVar("check", default=lambda: None)
+
+
+@contextmanager
+def checked(check: Callable[[], None]) -> Generator[None]:
+    """Compilations in this block call `check` between their stages: it may raise."""
+    token = _check.set(check)
+    try:
+        yield
+    finally:
+        _check.reset(token)
+
+
+def next_stage() -> None:
+    """A stage of a compilation has ended, and another begins."""
+    _check.get()()
 
 
 class Say(Protocol):

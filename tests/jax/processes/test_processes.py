@@ -75,6 +75,23 @@ def test_a_killed_process_fails_the_others_with_its_number_and_the_collective(wh
         assert "(all-reduce)" in said[1] and f"killed.py:{line}" in said[1], said[1]
 
 
+@needs_mpi
+def test_a_process_that_compiles_hears_of_a_loss_between_two_stages() -> None:
+    with plugged() as variables:
+        done = launched(2, str(SCRIPTS / "compiling.py"), "1", environment=variables)
+    lost = "rank 1 is gone: its process ended"
+    assert f"error: {lost}; rank 0 raises this error when it runs the next program with it" in done.stderr, done.stderr
+    said = re.search(rf"process 0 after ([0-9.]+) s: .*{lost}; rank 0 compiles jit__lambda", done.stdout)
+    assert said and float(said[1]) < 10, done.stdout + done.stderr
+
+
+@needs_mpi
+def test_a_process_that_compiles_prints_the_loss_of_jax_s_coordinator_which_ends_it() -> None:
+    with plugged() as variables:
+        done = launched(2, str(SCRIPTS / "compiling.py"), "0", environment=variables)
+    assert "[1] error: rank 0 is gone: its process ended; rank 1 raises" in done.stderr, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("way", ["data", *(pytest.param(way, marks=pytest.mark.slow) for way in ("fsdp", "tensor"))])
 @pytest.mark.parametrize("collectives", MPI_OR_GLOO)
 def test_losses_are_the_same_on_threads_and_processes(way: str, collectives: str) -> None:

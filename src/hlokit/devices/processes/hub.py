@@ -125,10 +125,15 @@ class Hub:
         self._ranks[end], self._lines[rank] = rank, end
         if message.get("version") != version() and self._gone is None:
             text = f"rank {rank} has hlokit {message.get('version')}, rank 0 has {version()}"
-            self._gone = {"is": "lost", "error": {"kind": "ArgumentError", "text": text}, "left": True}
-        if len(self._lines) == self.size:
+            self._gone = {"is": "lost", "error": {"kind": "ArgumentError", "text": text}, "left": True, "failed": True}
+        if self._is_whole:
             self._tell_all(self._gone or {"is": "welcome"})
         return True
+
+    @property
+    def _is_whole(self) -> bool:
+        """All ranks have connected."""
+        return len(self._lines) == self.size
 
     def _drop(self, end: socket.socket) -> None:
         rank = self._ranks.pop(end)
@@ -141,8 +146,8 @@ class Hub:
         if self._gone is None:
             why = "its machine does not answer" if self._is_silent else "its process ended"
             error = {"kind": "EvaluationError", "text": f"rank {rank} is gone: {why}"}
-            self._gone = {"is": "lost", "error": error, "left": False}
-        if self._run is not None or self._begun or not self._open:
+            self._gone = {"is": "lost", "error": error, "left": False, "failed": True}
+        if self._run is not None or self._begun or not self._open or (self._is_whole and self._gone["failed"]):
             self._tell_all(self._gone)
 
     def _tell(self, rank: int, message: Message) -> None:
@@ -163,7 +168,8 @@ class Hub:
     def _act(self, rank: int, message: Message) -> None:
         do = message["do"]
         if do == "leave":
-            self._gone = self._gone or {"is": "lost", "error": message["error"], "left": True}
+            error, failed = message["error"], message["failed"]
+            self._gone = self._gone or {"is": "lost", "error": error, "left": True, "failed": failed}
         elif do == "begin":
             self._begin(rank, message)
         elif do == "fail" and self._begun.pop(rank, None) is not None:  # before the run has begun
@@ -195,7 +201,7 @@ class Hub:
             if do == "fail":
                 self._stop(message["error"], device)
             if do == "break":
-                self._tell_all({"is": "lost", "error": message["error"], "left": False})
+                self._tell_all({"is": "lost", "error": message["error"], "left": False, "failed": True})
                 return
         elif run.failure is None:
             self._exchange(run, device, do, message)

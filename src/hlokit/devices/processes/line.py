@@ -142,7 +142,8 @@ class Line:
             if is_silent(error):
                 why = "its machine does not answer"
         text = "this rank has left its world" if self._closed else f"rank 0 is gone: {why}"
-        self._take({"is": "lost", "error": {"kind": "EvaluationError", "text": text}, "left": self._closed})
+        error = {"kind": "EvaluationError", "text": text}
+        self._take({"is": "lost", "error": error, "left": self._closed, "failed": not self._closed})
 
     def _take(self, message: Message) -> None:
         if message["is"] in ("stop", "lost"):

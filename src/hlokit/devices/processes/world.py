@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 _START_SECONDS = 300.0
 """For all ranks to come together at first."""
 _GRACE_SECONDS = 2.0
-"""For a call of the engine that waits for a process that is gone to come back."""
+"""For a call of the engine that waits for a process that is gone to come back, and for this rank to raise the loss
+before a thread prints it."""
 _LAST_WORDS_SECONDS = 1.0
 """For other ranks to say what is wrong: mpiexec may end them as soon as one has ended."""
 
@@ -59,8 +60,9 @@ class World:
 
     Given to `evaluate`, `evaluate_mpmd` or a compiled program as `world`: each rank gives its own devices' arguments
     and gets their results; all ranks make the same calls in the same order. A device that fails stops the others with
-    its error. A process that ends in the midst of a run makes the others raise EvaluationError; the engine cannot go
-    on then, so these end with status 1.
+    its error. A process that ends without leaving makes the others raise EvaluationError, in the run that they are in
+    or in their next; the engine cannot go on then, so these end with status 1. One that is in no run, as it compiles,
+    or that cannot leave it, prints the error on standard error in the meantime.
 
     Values travel by the engine. Who waits for whom is known to a thread of rank 0 (hlokit.devices.processes.hub), to
     which each rank has a TCP connection; programs whose devices are known to come to the same collectives in the same
@@ -74,7 +76,9 @@ class World:
         self.shares_memory = False
         self.lost: HlokitError | None = None
         self.is_broken = False
-        """A process is gone in the midst of a run."""
+        """A process is gone that has not left."""
+        self._is_said = False
+        """This rank has raised or printed the loss."""
         self._is_direct = False
         """Devices need not ask before they meet."""
         self._generation = 0
@@ -99,7 +103,7 @@ class World:
         end = self._connected()
         self.recorder = FlightRecorder(self._secret, self.rank, self.size)
         self._line = Line(end, self._noticed)
-        atexit.register(self.close)
+        atexit.register(self._exited)
         self._come_together()
 
     def __enter__(self) -> Self:
@@ -109,15 +113,24 @@ class World:
         self.close(error)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Leaves; ranks that begin a run after that raise `error`, or one that says that this rank has left."""
-        atexit.unregister(self.close)
+        """Leaves. Ranks that begin a run after that raise an error that says so; if `error` ended this rank's work, all
+        raise that one."""
+        atexit.unregister(self._exited)
         self.recorder.close()
+        if isinstance(error, SystemExit) and not error.code:
+            error = None
         left = EvaluationError(f"rank {self.rank} has left") if error is None else error
-        self._line.tell(do="leave", error=error_message(left, f"rank {self.rank}"))
+        message = error_message(left, f"rank {self.rank}")
+        self._line.tell(do="leave", error=message, failed=error is not None)
         self._line.close()
         if self._hub is not None:
             self._hub.join(_GRACE_SECONDS)
         self._engine.close()
+
+    def _exited(self) -> None:
+        """The process ends, perhaps by an exception that nobody has caught."""
+        error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+        self.close(error)
 
     # -- a run
 
@@ -549,7 +562,9 @@ class World:
         if message["is"] == "lost" and self.lost is None:
             self.is_broken = not message["left"]
             self._lose(message["error"])
-            timer = threading.Timer(_GRACE_SECONDS, self._give_up)
+            if self.is_broken and self._unplaced:  # at once: without its coordinator JAX ends this process
+                self._print_lost()
+            timer = threading.Timer(_GRACE_SECONDS, self._give_up, [message["failed"]])
             timer.daemon = True
             timer.start()
         self._stop()
@@ -583,9 +598,18 @@ class World:
         if self._is_direct and self.stopped:
             raise Cancelled
 
+    def check(self, doing: str) -> None:
+        """Raises EvaluationError if another process is gone; `doing`: what this rank does for a run with it."""
+        if self.lost is None:
+            return
+        if self._unplaced is not None:
+            self.lost = error_from({**self._unplaced, "text": f"{self._unplaced['text']}; rank {self.rank} {doing}"})
+        self._raise_lost()
+
     def _raise_lost(self) -> NoReturn:
         """The engine's own end would wait for a process that is gone: this one is then to end without it."""
         assert self.lost is not None
+        self._is_said = True
         atexit.unregister(_end_at_once)
         if self.is_broken:
             atexit.register(_end_at_once)
@@ -594,12 +618,20 @@ class World:
     def _blocked(self, is_blocked: bool) -> None:
         self._is_blocked = is_blocked
 
-    def _give_up(self) -> None:
-        """The engine waits for a process that is gone, and does not come back."""
+    def _give_up(self, has_failed: bool) -> None:
+        """Prints the loss if this rank has not raised it yet. If the engine waits for the process that is gone, it does
+        not come back: then this rank ends."""
         self.recorder.fail(str(self.lost))
         if self._is_blocked:
             print(f"error: {self.lost}", file=sys.stderr)
             _end_at_once()
+        if has_failed and not self._is_said:
+            self._print_lost()
+
+    def _print_lost(self) -> None:
+        self._is_said = True
+        then = f"rank {self.rank} raises this error when it runs the next program with it"
+        print("; ".join([f"error: {self.lost}", *([then] if self._unplaced else [])]), file=sys.stderr, flush=True)
 
     def _await(self, what: str, *, at_once: bool = False) -> Message:
         """The next message of this kind, which is there already if it is wanted `at_once`. Others are answers that an

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from hlokit.interop.pjrt.arrays import (
     storage_view,
 )
 from hlokit.interop.pjrt.buffers import STORAGE
-from hlokit.interop.pjrt.client import Device
+from hlokit.interop.pjrt.client import Device, job
 from hlokit.interop.pjrt.execute import ARGUMENT, DONATED, LEVELS, OVERWRITTEN, PROGRAM, RESULT
 from hlokit.interop.pjrt.kept import compiled
 from hlokit.interop.pjrt.memory import Kept, immortal, read_word
@@ -40,6 +41,7 @@ from hlokit.interop.pjrt.running import (
 from hlokit.interpreter.arguments import wrong_count
 from hlokit.runtime.arena import Buffer, results_by
 from hlokit.runtime.dump import flags
+from hlokit.runtime.progress import checked, next_stage
 from hlokit.types.shape import Shape
 
 _Array = np.ndarray[Any, Any]
@@ -146,10 +148,18 @@ class Loaded:
 
 def load(program: Program) -> Loaded:
     """The program compiled, or to be interpreted, as the environment says."""
-    with flags(program.options.flags):
+    with flags(program.options.flags), checked(partial(_check_processes, program)):
+        next_stage()
         run = _runner(program)
+        next_stage()
     _show_shardings(program)
     return Loaded(program, run)
+
+
+def _check_processes(program: Program) -> None:
+    """Raises EvaluationError if one of the processes that would run the program is gone."""
+    if program.is_spread:
+        job().world.check(f"compiles {program.name}")
 
 
 def _runner(program: Program) -> Runner:

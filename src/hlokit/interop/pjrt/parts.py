@@ -26,6 +26,7 @@ from hlokit.passes.partitioner.placement import Placement
 from hlokit.passes.partitioner.propagation import stated
 from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.log import logger
+from hlokit.runtime.progress import next_stage
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
@@ -51,6 +52,7 @@ class InParts(Runner):
         root = found.module.entry.root.shape
         self._local: Sequence[Shape] = root.elements if root.is_tuple else [root]
         options = program.options
+        next_stage()
         self._call = callable_of(found.module, 1, options.partitions, donate=None, threads=options.threads)
         self.executable = getattr(self._call, "executable", None)
         self.overwritten = self.executable.plan.overwritten if self.executable is not None else ()
