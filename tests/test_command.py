@@ -131,7 +131,7 @@ def test_exit_statuses(capsys: pytest.CaptureFixture[str], folder: Path, line: s
 
 
 def test_an_interrupt_is_status_130(capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(path: Path) -> None:
+    def interrupted(path: Path, **_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("hlokit.tools.convert.loaded", interrupted)

@@ -77,6 +77,7 @@ def parse(
     arguments: Sequence[Shape] | None = None,
     verify: bool = True,
     keeps_regions: bool = False,
+    entry: str | None = None,
 ) -> HloModule:
     """The module in HLO text, in StableHLO text, or in the bytes of a file of any kind that `load` reads.
 
@@ -96,6 +97,8 @@ def parse(
         Whether the manual regions of StableHLO (`shard_map`) are kept as regions between the custom calls
         SPMDFullToShardShape and SPMDShardToFullShape, for `hk.partition`. By default each device runs the whole program
         and takes its shards of whole values in regions; such a module can be run directly.
+    entry : str, optional
+        The function of StableHLO that is the program; by default `main`, or the only public function.
 
     Returns
     -------
@@ -110,7 +113,7 @@ def parse(
     UnsupportedError
         The program has parts of StableHLO that HLO or hlokit lacks.
     ArgumentError
-        `arguments` do not match the entry, or `text` is neither str nor bytes.
+        `arguments` do not match the entry, there is no function `entry`, or `text` is neither str nor bytes.
 
     Examples
     --------
@@ -119,10 +122,10 @@ def parse(
     array([-1.,  2.], dtype=float32)
     """
     if isinstance(text, bytes):
-        return module_of_bytes(text, arguments, verify=verify, keeps_regions=keeps_regions)
+        return module_of_bytes(text, arguments, verify=verify, keeps_regions=keeps_regions, entry=entry)
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"parse: found {type(text).__name__}, expected str or bytes: hlokit.load reads files")
-    return module_of_text(text, arguments, verify, keeps_regions)
+    return module_of_text(text, arguments, verify, keeps_regions, entry)
 
 
 @public
@@ -135,6 +138,7 @@ def load(
     arguments: Sequence[Shape] | None = None,
     verify: bool = True,
     keeps_regions: bool = False,
+    entry: str | None = None,
 ) -> HloModule:
     """The module in a file. The kind of the file is detected from its content; it may be compressed with gzip.
 
@@ -152,6 +156,8 @@ def load(
         Whether to check the rules of the language while reading, as for `parse`.
     keeps_regions : bool, optional
         Whether the manual regions of StableHLO are kept, for `hk.partition`, as for `parse`.
+    entry : str, optional
+        The function of StableHLO that is the program, as for `parse`.
 
     Returns
     -------
@@ -166,6 +172,8 @@ def load(
         The file is none of these; the message names its kind, if that is recognised.
     UnsupportedError
         The program has parts of StableHLO that HLO or hlokit lacks.
+    ArgumentError
+        `arguments` do not match the entry, or there is no function `entry`.
 
     Examples
     --------
@@ -177,7 +185,7 @@ def load(
     <HloModule m: (f32[2]) -> f32[2], 1 computation>
     """
     with _of_file(path):
-        return module_of_bytes(Path(path).read_bytes(), arguments, Path(path).name, verify, keeps_regions)
+        return module_of_bytes(Path(path).read_bytes(), arguments, Path(path).name, verify, keeps_regions, entry)
 
 
 @public

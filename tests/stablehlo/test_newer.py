@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.tools.main import main
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -178,3 +181,73 @@ def test_groups_along_axes_of_a_mesh_written_in_place(axis: str, expected: list[
 def test_groups_that_are_none(groups: str, message: str) -> None:
     with pytest.raises(hk.ParseError, match=message):
         collective("all_reduce", f"replica_groups = {groups}, {NONE}")
+
+
+@pytest.mark.parametrize("sharding", ["{devices=[2,1]0,1}", r"\08\03\1A\02\02\01\22\02\00\01"])
+def test_shardings_as_the_bytes_of_a_proto(sharding: str) -> None:
+    """As older JAX and TensorFlow wrote them."""
+    module = hk.parse(f"""module @m attributes {{mhlo.num_partitions = 2 : i32}} {{
+      func.func @main(%a: tensor<4x3xf32> {{mhlo.sharding = "{sharding}"}}) -> tensor<4x3xf32> {{
+        %0 = stablehlo.custom_call @Sharding(%a) {{mhlo.sharding = "{sharding}"}} : (tensor<4x3xf32>) -> tensor<4x3xf32>
+        return %0 : tensor<4x3xf32> }} }}""")
+    assert "parameter(0), sharding={devices=[2,1]0,1}" in str(module)
+
+
+def test_bytes_that_are_no_sharding() -> None:
+    with pytest.raises(hk.ParseError, match=r"mhlo\.sharding: "):
+        hk.parse(r"""func.func @main(%a: tensor<4xf32> {mhlo.sharding = "\08\03\1A\FF"}) -> tensor<4xf32> {
+          return %a : tensor<4xf32> }""")
+
+
+def test_arguments_that_are_memrefs_are_buffers() -> None:
+    module = hk.parse("func.func @main(%a: tuple<tensor<2xf32>, memref<2xf32>>) -> tuple<tensor<2xf32>, memref<2xf32>> "
+                      "{ return %a : tuple<tensor<2xf32>, memref<2xf32>> }")  # fmt: skip
+    assert str(module.entry.parameters[0].shape) == "(f32[2], b(f32[2]))"
+    again = hk.parse(hk.to_stablehlo(module))  # where arguments and results are not tuples
+    assert [str(p.shape) for p in again.entry.parameters] == ["f32[2]", "b(f32[2])"]
+    assert str(again.entry.root.shape) == "(f32[2], b(f32[2]))"
+
+
+SEVERAL = """func.func @twice(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %0 = stablehlo.add %x, %x : tensor<2xf32>
+  return %0 : tensor<2xf32>
+}
+func.func @half(%x: tensor<?xf32>) -> tensor<?xf32> {
+  %0 = stablehlo.negate %x : tensor<?xf32>
+  return %0 : tensor<?xf32>
+}
+func.func private @nowhere(tensor<2xf32>) -> tensor<2xf32>
+"""
+
+
+def test_the_entry_is_chosen_among_functions(tmp_path: Path) -> None:
+    module = hk.parse(SEVERAL, entry="twice")
+    assert module.entry.name == "twice" and hk.evaluate(module, [1.0, 2.0]).tolist() == [2, 4]
+    assert hk.parse(SEVERAL, entry="half", arguments=[hk.f32[3]]).program_shape.result is hk.f32[3]
+    (tmp_path / "several.mlir").write_text(SEVERAL)
+    assert str(hk.load(tmp_path / "several.mlir", entry="@twice")) == str(module)
+    artifact = hk.to_stablehlo_artifact(SEVERAL.replace("func.func private @nowhere(tensor<2xf32>) -> tensor<2xf32>", ""))
+    assert str(hk.parse(artifact, entry="twice")).replace("arg0", "x") == str(module)
+    with pytest.raises(SystemExit) as end:
+        main(["convert", str(tmp_path / "several.mlir"), str(tmp_path / "twice.hlo"), "--entry", "twice"])
+    assert not end.value.code and str(hk.load(tmp_path / "twice.hlo")) == str(module)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (None, "no function is called main, and 2 are public: @twice, @half"),
+        ("no", "no function is called 'no'; found @twice, @half, @nowhere"),
+        ("nowhere", "the function @nowhere has no body"),
+    ],
+)
+def test_entries_that_are_none(entry: str | None, message: str) -> None:
+    with pytest.raises(hk.HlokitError, match=message):
+        hk.parse(SEVERAL, entry=entry)
+
+
+def test_the_entry_of_hlo_is_named_there() -> None:
+    text = "HloModule m\nENTRY e { ROOT x = f32[2] parameter(0) }"
+    assert hk.parse(text, entry="e").name == "m"
+    with pytest.raises(hk.ArgumentError, match="that of m is 'e'"):
+        hk.parse(text, entry="f")

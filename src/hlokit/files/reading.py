@@ -29,22 +29,26 @@ _MLIR = re.compile(r'(?:module[ {@]|"?builtin\.module\b|func\.func|sdy\.mesh|#|!
 
 
 def module_of_text(
-    text: str, arguments: Sequence[Shape] | None = None, verify: bool = True, keeps_regions: bool = False
+    text: str,
+    arguments: Sequence[Shape] | None = None,
+    verify: bool = True,
+    keeps_regions: bool = False,
+    entry: str | None = None,
 ) -> HloModule:
     """The module in HLO or StableHLO text. Raises ParseError, which says what the text is if it is of a known kind.
 
-    verify   whether HLO is checked by the rules of its ops; keeps_regions: see parse_stablehlo
+    verify   whether HLO is checked by the rules of its ops; keeps_regions, entry: see parse_stablehlo
     """
     if container := _container_of_text(text):
-        return _module_of_container(container, arguments, verify)
+        return _fitting(_module_of_container(container, verify), arguments, entry)
     try:
         if is_stablehlo(text):
             from hlokit.stablehlo.lowering import parse_stablehlo
 
-            return parse_stablehlo(text, arguments, keeps_regions)
+            return parse_stablehlo(text, arguments, keeps_regions, entry)
         from hlokit.text.parser import parse_hlo
 
-        return _fitting(parse_hlo(text, verify), arguments)
+        return _fitting(parse_hlo(text, verify), arguments, entry)
     except HlokitError as error:
         kind = _kind_of_text(text) if isinstance(error, (ParseError, UnsupportedError)) else ""
         if not kind:
@@ -65,19 +69,20 @@ def module_of_bytes(
     name: str = "",
     verify: bool = True,
     keeps_regions: bool = False,
+    entry: str | None = None,
 ) -> HloModule:
     """The module in the content of a file, whose name tells files apart that hold none.
 
-    `verify`, `keeps_regions`: as for text.
+    `verify`, `keeps_regions`, `entry`: as for text.
     """
     data = unpacked(data)
     artifact = data if data.startswith(_BYTECODE) else artifact_of(data)
     if artifact is not None:
         from hlokit.stablehlo.artifact import parse_artifact
 
-        return parse_artifact(artifact, arguments, keeps_regions)
+        return parse_artifact(artifact, arguments, keeps_regions, entry)
     if _is_text(data):
-        return module_of_text(_decoded(data), arguments, verify, keeps_regions)
+        return module_of_text(_decoded(data), arguments, verify, keeps_regions, entry)
     from hlokit.proto.container import container_of
 
     container = container_of(data)
@@ -85,7 +90,7 @@ def module_of_bytes(
         from hlokit.files.kinds import kind_of_bytes
 
         raise _no_program(kind_of_bytes(data, name))
-    return _module_of_container(container, arguments, verify)
+    return _fitting(_module_of_container(container, verify), arguments, entry)
 
 
 def _container_of_text(text: str) -> ProtoContainer | None:
@@ -97,10 +102,10 @@ def _container_of_text(text: str) -> ProtoContainer | None:
     return container_of_text(text)
 
 
-def _module_of_container(container: ProtoContainer, arguments: Sequence[Shape] | None, verify: bool) -> HloModule:
+def _module_of_container(container: ProtoContainer, verify: bool) -> HloModule:
     from hlokit.proto.module import module_from_message
 
-    return _fitting(module_from_message(container.module, verify), arguments)
+    return module_from_message(container.module, verify)
 
 
 def findings_of_bytes(data: bytes, name: str = "") -> list[HlokitError]:
@@ -169,8 +174,11 @@ def _kind_of_text(text: str) -> str:
     return f"MLIR of the dialect{'s' * (len(dialects) > 1)} {', '.join(dialects)}, not of StableHLO" if dialects else ""
 
 
-def _fitting(module: HloModule, arguments: Sequence[Shape] | None) -> HloModule:
-    """The module, whose parameters are of these shapes. Raises ArgumentError if they are not."""
+def _fitting(module: HloModule, arguments: Sequence[Shape] | None, entry: str | None) -> HloModule:
+    """The module, whose parameters are of these shapes and whose entry has this name, else raises ArgumentError."""
+    if entry is not None and module.entry.name != entry:
+        found = f"that of {module.name} is {module.entry.name!r}"
+        raise ArgumentError(f"entry: found {entry!r}; HLO names its entry, {found}")
     shapes = [parameter.shape.logical for parameter in module.entry.parameters]
     if arguments is not None and shapes != [shape.logical for shape in arguments]:
         expected, found = (", ".join(map(str, listed)) for listed in (shapes, arguments))

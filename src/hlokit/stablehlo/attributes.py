@@ -72,6 +72,10 @@ def shape_of(type: Any) -> Shape | None:
     if isinstance(type, OtherType) and (memref := _MEMREF.fullmatch(type.text)) is not None:
         content = AttributeReader(MlirLexer(f"tensor<{memref[1]}>")).type()
         return Shape.buffer(content) if isinstance(content, Shape) else None
+    if isinstance(type, OtherType) and type.text.startswith("tuple<"):
+        elements = AttributeReader(MlirLexer(type.text[len("tuple<") : -1])).types_with_commas()
+        shapes = [shape for element in elements if (shape := shape_of(element)) is not None]
+        return Shape.tuple(shapes) if len(shapes) == len(elements) else None
     return type if isinstance(type, Shape) else None
 
 

@@ -17,10 +17,9 @@ from hlokit.ops.custom import CustomCall
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
 from hlokit.stablehlo import checks, chlo, collectives, dynamic, manual
 from hlokit.stablehlo.movement import constant
-from hlokit.stablehlo.shardings import placements
+from hlokit.stablehlo.shardings import placements, written_sharding
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import Block, DialectAttribute, Dictionary, Symbol
-from hlokit.text.groups import parse_sharding
 from hlokit.types import dtype as dtypes
 from hlokit.types.layout import Layout
 from hlokit.types.shape import Shape
@@ -234,7 +233,7 @@ def _only_device(site: Site) -> int | None:
     """The one device that is to make the call, as JAX says it of a Python function's."""
     attributes = site.operation.attributes
     if isinstance(attributes.get("mhlo.sharding"), str):
-        found = parse_sharding(attributes["mhlo.sharding"])
+        found = written_sharding(attributes["mhlo.sharding"])
         leaf = found.elements[0] if found.elements else found
         return leaf.device if leaf.kind == "maximal" else None
     written = attributes.get("sdy.sharding")

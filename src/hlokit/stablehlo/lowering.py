@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import Alias, HloModule
 from hlokit.hlo.verifier import verify
 from hlokit.ops.elementwise import Copy
+from hlokit.stablehlo.attributes import shape_of
 from hlokit.stablehlo.lexer import MlirLexer
 from hlokit.stablehlo.manual import prioritize
 from hlokit.stablehlo.parser import parse_program
@@ -50,8 +51,10 @@ class UnknownSizes(UnsupportedError):
         self.parameters = parameters
 
 
-def parse_stablehlo(text: str, arguments: Sequence[Shape] | None = None, keeps_regions: bool = False) -> HloModule:
-    """The module that a StableHLO text says. Its entry is the function `main`, or the one that is public.
+def parse_stablehlo(
+    text: str, arguments: Sequence[Shape] | None = None, keeps_regions: bool = False, entry: str | None = None
+) -> HloModule:
+    """The module that a StableHLO text says. Its entry is the function `entry`; by default main, or the public one.
 
     `arguments`: the shapes of the entry's arguments, for those of unknown sizes; all others follow from them.
     `keeps_regions`: regions that devices run by themselves begin and end in custom calls that `hlokit.partition`
@@ -65,14 +68,19 @@ def parse_stablehlo(text: str, arguments: Sequence[Shape] | None = None, keeps_r
             text.encode()
         except UnicodeEncodeError as error:
             raise ParseError(f"no UTF-8: {error.reason}", line=text.count("\n", 0, error.start) + 1, column=1) from None
-    return lowered(*parse_program(text), arguments, keeps_regions)
+    return lowered(*parse_program(text), arguments, keeps_regions, entry)
 
 
 def lowered(
-    program: Program, lexer: MlirLexer, arguments: Sequence[Shape] | None = None, keeps_regions: bool = False
+    program: Program,
+    lexer: MlirLexer,
+    arguments: Sequence[Shape] | None = None,
+    keeps_regions: bool = False,
+    entry: str | None = None,
 ) -> HloModule:
     """The module that a tree of operations is, for arguments of these shapes; `lexer` places its errors."""
-    module = Lowering(program, lexer, keeps_regions).module(arguments)
+    lowering = Lowering(program, lexer, keeps_regions)
+    module = lowering.module(arguments, lowering.function_called(entry) if entry is not None else None)
     if module.replica_count * module.num_partitions > 1:  # groups of devices are known to fit only now
         try:
             verify(module)
@@ -172,11 +180,22 @@ class Lowering:
         functions = self.program.functions
         public = [f for f in functions.values() if f.is_public and f.body is not None]
         if "main" not in functions and len(public) != 1:
-            raise self.lexer.error("no function is called main, and not just one is public", 0)
-        main = functions.get("main") or public[0]
-        if main.body is None:
-            raise self.lexer.error(f"the function @{main.name} has no body", main.start)
-        return main
+            count = f"{len(public)} are public: {_listed(public)}" if public else "none is public"
+            raise self.lexer.error(f"no function is called main, and {count}; entry= (convert --entry) chooses one", 0)
+        return self._with_body(functions.get("main") or public[0])
+
+    def function_called(self, name: str) -> Function:
+        """The function of this name. Raises ArgumentError if there is none."""
+        function = self.program.functions.get(name.removeprefix("@"))
+        if function is None:
+            found = _listed(self.program.functions.values())
+            raise ArgumentError(f"entry: no function is called {name!r}; found {found}")
+        return self._with_body(function)
+
+    def _with_body(self, function: Function) -> Function:
+        if function.body is None:
+            raise self.lexer.error(f"the function @{function.name} has no body", function.start)
+        return function
 
     def _mesh_size(self) -> int:
         """The devices of the largest mesh: as many partitions there are where the module does not say."""
@@ -197,9 +216,9 @@ class Lowering:
             raise ArgumentError(f"@{main.name} takes {len(main.arguments)} arguments, found the shapes of {len(given)}")
         found: list[Shape] = []
         for i, (name, written) in enumerate(main.arguments):
-            written = written.shape if isinstance(written, QuantizedTensor) else written
-            if not isinstance(written, Shape):
-                raise self._unsupported(main, f"argument {i} ({name}) of type {written}")
+            type, written = written, shape_of(written)
+            if written is None:
+                raise self._unsupported(main, f"argument {i} ({name}) of type {type}")
             if given is not None and not fits(written, given[i]):
                 raise ArgumentError(f"argument {i} ({name}) of @{main.name} is {written}, found {given[i]}")
             shape = written if given is None or not written.is_unbounded else given[i]
@@ -398,6 +417,12 @@ class Lowering:
         self._done[key] = scope.builder.build_computation(root)
         self._open.discard(key)
         return self._done[key]
+
+
+def _listed(functions: Iterable[Function]) -> str:
+    """Their names, ten at most."""
+    names = [f"@{function.name}" for function in functions]
+    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "") if names else "none"
 
 
 def _types(program: Program) -> Iterator[Any]:

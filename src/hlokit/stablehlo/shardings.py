@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hlokit.errors import ShapeError, UnsupportedError
+from hlokit.errors import ParseError, ShapeError, UnsupportedError
 from hlokit.stablehlo.tree import DialectAttribute
 from hlokit.text.groups import parse_sharding
 from hlokit.types.mesh import Axis, Mesh
@@ -169,11 +169,31 @@ def sharding_of(
 ) -> Sharding | None:
     """The sharding as HLO says it, in tiles or `by_axes` of its mesh; None for tuples in Shardy's attributes."""
     if isinstance(attribute, str):
-        return parse_sharding(attribute)
+        return written_sharding(attribute)
     placement = placement_of(attribute, meshes)
     if placement is None or is_tuple:
         return None
     return sharding_along(placement) if by_axes else sharding_at(placement)
+
+
+def written_sharding(attribute: str) -> Sharding:
+    """The sharding that mhlo.sharding says as text, or as the bytes of an OpSharding, as older JAX and TensorFlow did.
+
+    Raises ParseError for what is neither.
+    """
+    if not attribute or attribute[0] >= " ":
+        return parse_sharding(attribute)
+    from hlokit.proto.schema import message_class
+    from hlokit.proto.shapes import sharding_from_proto
+
+    proto = message_class("OpSharding")()
+    from google.protobuf.message import DecodeError
+
+    try:
+        proto.ParseFromString(attribute.encode(errors="surrogateescape"))
+    except DecodeError as error:
+        raise ParseError(f"mhlo.sharding: {error}") from None
+    return sharding_from_proto(proto)
 
 
 def placement_of(attribute: Any, meshes: Mapping[str, Any]) -> Placement | None:

@@ -40,7 +40,9 @@ _FORMS: dict[str, Form] = {
 """Formats by the suffix of a file's name, the longer suffixes first."""
 
 
-def convert(file: Path, output: Path, *, to: Form | None = None, version: str = "1.17.0") -> None:
+def convert(
+    file: Path, output: Path, *, to: Form | None = None, version: str = "1.17.0", entry: str | None = None
+) -> None:
     """Writes a program in another format.
 
     Parameters
@@ -56,9 +58,11 @@ def convert(file: Path, output: Path, *, to: Form | None = None, version: str = 
         text for a name without a suffix, and for `-`.
     version:
         for an artifact: the oldest version of StableHLO that must be able to read it.
+    entry:
+        the function of StableHLO that is the program; by default main, or the only public function.
     """
     form = to or form_of(output)
-    write(output, rendered(file, form, version))
+    write(output, rendered(file, form, version, entry))
 
 
 def form_of(output: Path) -> Form:
@@ -74,12 +78,12 @@ def form_of(output: Path) -> Form:
     )
 
 
-def rendered(file: Path, form: str, version: str = "1.17.0") -> bytes:
+def rendered(file: Path, form: str, version: str = "1.17.0", entry: str | None = None) -> bytes:
     """The module in `file` in one of the formats; StableHLO text is converted to an artifact as it is written."""
     if form == "artifact":
-        text = stablehlo_of(file)
-        return to_stablehlo_artifact(loaded(file) if text is None else text, version)
-    module = loaded(file)
+        text = stablehlo_of(file) if entry is None else None
+        return to_stablehlo_artifact(loaded(file, entry=entry) if text is None else text, version)
+    module = loaded(file, entry=entry)
     if form == "proto":
         from hlokit.proto.module import module_to_proto
 

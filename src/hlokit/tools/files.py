@@ -31,12 +31,14 @@ def content_of(path: Path) -> bytes:
     return standard_input() if is_standard(path) else path.read_bytes()
 
 
-def loaded(path: Path, arguments: Sequence[Shape] | None = None, keeps_regions: bool = False) -> HloModule:
-    """The module in a file or in standard input. Raises as `hk.load` does; `keeps_regions` as there."""
+def loaded(
+    path: Path, arguments: Sequence[Shape] | None = None, keeps_regions: bool = False, entry: str | None = None
+) -> HloModule:
+    """The module in a file or in standard input. Raises as `hk.load` does; `keeps_regions` and `entry` as there."""
     if not is_standard(path):
-        return load(path, arguments=arguments, keeps_regions=keeps_regions)
+        return load(path, arguments=arguments, keeps_regions=keeps_regions, entry=entry)
     try:
-        return parse(standard_input(), arguments=arguments, keeps_regions=keeps_regions)
+        return parse(standard_input(), arguments=arguments, keeps_regions=keeps_regions, entry=entry)
     except HlokitError as error:
         error.file = "standard input"
         raise

@@ -16,16 +16,18 @@ from hlokit.stablehlo.tree import Program
 from hlokit.types.shape import Shape
 
 
-def parse_artifact(data: bytes, arguments: Sequence[Shape] | None = None, keeps_regions: bool = False) -> HloModule:
+def parse_artifact(
+    data: bytes, arguments: Sequence[Shape] | None = None, keeps_regions: bool = False, entry: str | None = None
+) -> HloModule:
     """The module that the bytes of an artifact say, for arguments of these shapes if it leaves sizes open.
 
-    keeps_regions   see parse_stablehlo
+    keeps_regions, entry   see parse_stablehlo
 
     Raises ParseError, with the number of a byte, for what is not an artifact; UnsupportedError, with the byte and the
     operation, attribute or type, for what is legal and not supported.
     """
     positions = Positions()
-    return lowered(read_program(data, positions), positions, arguments, keeps_regions)
+    return lowered(read_program(data, positions), positions, arguments, keeps_regions, entry)
 
 
 def read_program(data: bytes, positions: Positions) -> Program:
