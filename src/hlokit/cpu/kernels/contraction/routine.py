@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 
 from hlokit.cpu.kernels.contraction import dot
-from hlokit.cpu.kernels.contraction.convolution import plan_convolution
 from hlokit.cpu.kernels.contraction.dot import dot_packing, plan_dot, plan_scaled_dot
-from hlokit.cpu.kernels.contraction.ragged_dot import plan_ragged_dot
 from hlokit.cpu.kernels.routine import KERNELS, LOADERS, PACKERS, Call, EmptyPlan, Packing, PlannedKernel, RoutinePlan
 from hlokit.cpu.llvm import Module
 from hlokit.ops.contraction import compute_type
@@ -20,9 +18,13 @@ def plan(call: Call) -> RoutinePlan | None:
     form = call.op.contraction(call.operands)
     if math.prod(call.results[0].dimensions) == 0:
         return EmptyPlan()
-    if form.windows is not None:
+    if form.windows is not None:  # imported here: 15 ms that programs without convolutions do without
+        from hlokit.cpu.kernels.contraction.convolution import plan_convolution
+
         return plan_convolution(call, form)
     if form.groups is not None:
+        from hlokit.cpu.kernels.contraction.ragged_dot import plan_ragged_dot
+
         return plan_ragged_dot(call, form, form.groups)
     return plan_scaled_dot(call, form) if form.is_scaled else plan_dot(call, form)
 
