@@ -21,15 +21,17 @@ def arguments_of(module: HloModule, args: Sequence[Any]) -> list[Any]:
     check_runs(module)
     parameters = module.entry.parameters
     if len(args) != len(parameters):
-        raise wrong_count(module.name, len(parameters), len(args))
+        raise wrong_count(module.name, len(parameters), args)
     return [
         argument(f"argument {i} ({p.name})", p.shape, a) for i, (p, a) in enumerate(zip(parameters, args, strict=True))
     ]
 
 
-def wrong_count(program: str, expected: int, found: int) -> ArgumentError:
+def wrong_count(program: str, expected: int, args: Sequence[Any]) -> ArgumentError:
     """The error of a call with another number of arguments than the program's parameters."""
-    return ArgumentError(f"{program} takes {counted(expected, 'argument')}, got {found} [EXEC-3]")
+    trees = any(isinstance(a, dict) for a in args)
+    hint = "; a program takes arrays, of a tree of them jax.tree.leaves(args)" if trees else ""
+    return ArgumentError(f"{program} takes {counted(expected, 'argument')}, got {len(args)}{hint} [EXEC-3]")
 
 
 def argument(name: str, shape: Shape, value: Any) -> Any:

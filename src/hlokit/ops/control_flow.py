@@ -131,7 +131,8 @@ class Map(Op, name="map"):
 class While(Op, name="while"):
     """state = init; while condition(state): state = body(state).
 
-    `hk.while_loop` makes one from functions of several values, which it packs into a tuple.
+    The state is a tuple where there are several values; `hk.while_loop` makes a loop from functions of these:
+    `i, y = hk.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * y), (i, y))`.
     """
 
     rounding = None

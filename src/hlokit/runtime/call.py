@@ -163,7 +163,7 @@ class Caller:
         """As contiguous arrays of the parameters' types, the caller's own where they are such. Raises ArgumentError."""
         if len(arguments) != len(self.parameters):
             count = len(self.parameters)
-            raise wrong_count(self.program, count, len(arguments))
+            raise wrong_count(self.program, count, arguments)
         taken: list[_Array] = []
         for number, (value, (dtype, dimensions)) in enumerate(zip(arguments, self._takes, strict=True)):
             if type(value) is dtype.type and not dimensions:

@@ -373,7 +373,7 @@ class Executable:
             return self._caller.call(*args)
         parameters = self.source.entry.parameters
         if len(args) != len(parameters):
-            raise wrong_count(self.source.name, len(parameters), len(args))
+            raise wrong_count(self.source.name, len(parameters), args)
         values = [
             argument(f"argument {i} ({p.name})", p.shape, a)
             for i, (p, a) in enumerate(zip(parameters, args, strict=True))

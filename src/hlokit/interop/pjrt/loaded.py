@@ -291,7 +291,7 @@ class _Memory:
 
 def _arguments(program: Program, buffers: Sequence[int], given: Sequence[int], memory: _Memory) -> list[_Array]:
     if len(buffers) != len(program.parameters):
-        raise wrong_count(program.name, len(program.parameters), len(buffers))
+        raise wrong_count(program.name, len(program.parameters), buffers)
     for number in given:
         if buffers.count(buffers[number]) > 1:
             raise ArgumentError(f"{program.name}: argument {number} is donated, but is also passed as another argument")
