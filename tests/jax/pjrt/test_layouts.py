@@ -18,6 +18,10 @@ SIZES = {
     "ErrorTable": 56,
     "MemoryTable": 40,
     "Version": 24,
+    "Client_CreateBuffersForAsyncHostToDevice": 72,
+    "AsyncHostToDeviceTransferManager_TransferData": 72,
+    "AsyncHostToDeviceTransferManager_SetBufferError": 48,
+    "ShapeSpec": 36,
 }
 PLACES = {
     "Client_Compile": "client 16 program 24 compile_options 32 compile_options_size 40 executable 48",
@@ -31,6 +35,12 @@ PLACES = {
     "NamedValue": "name 16 name_size 24 type 32 value 40 value_size 48",
     "MemoryLayout": "minor_to_major 32 minor_to_major_size 40 type 72",
     "Client_LookupDevice": "id 24 device 32",
+    "Client_CreateBuffersForAsyncHostToDevice": "shape_specs 24 num_shape_specs 32 device_layouts 40 "
+    "num_device_layouts 48 memory 56 transfer_manager 64",
+    "AsyncHostToDeviceTransferManager_TransferData": "transfer_manager 16 buffer_index 24 data 32 offset 40 "
+    "transfer_size 48 is_last_transfer 56 done_with_h2d_transfer 64",
+    "AsyncHostToDeviceTransferManager_RetrieveBuffer": "transfer_manager 16 buffer_index 24 buffer_out 32",
+    "ShapeSpec": "dims 16 num_dims 24 element_type 32",
     "Error_GetCode": "error 16 code 24",
 }
 
@@ -56,7 +66,7 @@ def test_the_table() -> None:
 
 def test_rows_name_functions() -> None:
     """A row that is no struct of its own is the arguments of a function of the table."""
-    structs = "Extension Version NamedValue Program ExecuteOptions MemoryLayout ErrorTable MemoryTable LogicalIds"
+    structs = "Extension Version NamedValue Program ExecuteOptions MemoryLayout ShapeSpec ErrorTable MemoryTable LogicalIds"
     for name in layouts.known():
         assert name in layouts.FUNCTIONS or name in structs.split() or name == "LayoutsExtension"
         assert layouts.size(name) % 4 in (0, 1)

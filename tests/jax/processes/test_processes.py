@@ -92,6 +92,15 @@ def test_a_process_that_compiles_prints_the_loss_of_jax_s_coordinator_which_ends
     assert "[1] error: rank 0 is gone: its process ended; rank 1 raises" in done.stderr, done.stdout + done.stderr
 
 
+@needs_mpi
+def test_arrays_go_from_one_process_to_another_by_sockets() -> None:
+    ports = [address().rsplit(":", 1)[1] for _ in range(2)]
+    with plugged(HLOKIT_NUM_DEVICES="2") as variables:
+        done = launched(2, str(SCRIPTS / "transfer.py"), *ports, environment=variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(done.stdout.splitlines()) == sorted(f"[{k}] process {k}: {n}" for k in (0, 1) for n in (8, 1000, 100000))
+
+
 @pytest.mark.parametrize("way", ["data", *(pytest.param(way, marks=pytest.mark.slow) for way in ("fsdp", "tensor"))])
 @pytest.mark.parametrize("collectives", MPI_OR_GLOO)
 def test_losses_are_the_same_on_threads_and_processes(way: str, collectives: str) -> None:

@@ -113,7 +113,13 @@ def _client(name: str) -> Any:
     if not jaxlib.pjrt_plugin_initialized(name):
         jaxlib.initialize_pjrt_plugin(name)
     given: Any = xla_bridge._options_from_jax_configs(name)  # pyright: ignore
-    return jaxlib.make_c_api_client(name, {**_options(), **given}, None)
+    options = {**_options(), **given}
+    bridge: Any = xla_bridge
+    if state.client is None or not bridge.CROSS_HOST_TRANSFER_SOCKET_ADDRESS.value:
+        return jaxlib.make_c_api_client(name, options, None)
+    # copies between processes: jaxlib's sockets carry them
+    forced = bridge.FORCE_DCN_CROSS_HOST_TRANSFERS.value
+    return jaxlib.make_c_api_client(name, options, None, bridge._make_transfer_server_factory(), forced)
 
 
 def _carrier(state: Any) -> Carrier:

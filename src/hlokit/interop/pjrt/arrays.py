@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.errors import ArgumentError
+from hlokit.errors import ArgumentError, EvaluationError
 from hlokit.interop.pjrt import layouts
 from hlokit.interop.pjrt.buffers import BUFFER, STORAGE
-from hlokit.interop.pjrt.memory import read_word, view
+from hlokit.interop.pjrt.events import ERROR, EVENT
+from hlokit.interop.pjrt.memory import read_bytes, read_word, view
 from hlokit.interop.pjrt.native import native
 from hlokit.types.shape import Shape
 
@@ -51,6 +52,19 @@ def numpy_type(number: int) -> np.dtype[Any]:
 def storage_view(storage: int, dimensions: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
     """The array in a storage, as long as somebody holds it."""
     return view(read_word(storage + STORAGE.offset("data")), dimensions, dtype)
+
+
+def acquired(buffer: int) -> int:
+    """The buffer's storage, with a reference more, once its data are there; 0 if it was deleted.
+
+    EvaluationError: the data failed to come.
+    """
+    if read_word(buffer + BUFFER.offset("coming")) and not native().settle(buffer):
+        error = read_word(read_word(buffer + BUFFER.offset("coming")) + EVENT.offset("error"))
+        size = read_word(error + ERROR.offset("size"))
+        text = read_bytes(error + ERROR.offset("text"), size).decode(errors="replace")
+        raise EvaluationError(f"the data of the array did not arrive: {text}")
+    return native().acquire(buffer)
 
 
 def new_storage(array: _Array) -> int:

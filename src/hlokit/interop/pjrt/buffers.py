@@ -7,7 +7,7 @@ as far as it fills them.
 
 from __future__ import annotations
 
-from hlokit.cpu.jit.libc import ALIGNED_ALLOC, FREE, MADVISE, MALLOC, spin_lock, spin_unlock
+from hlokit.cpu.jit.libc import ALIGNED_ALLOC, FREE, MADVISE, MALLOC, USLEEP, spin_lock, spin_unlock
 from hlokit.cpu.llvm import (
     I1,
     I32,
@@ -26,7 +26,7 @@ from hlokit.cpu.llvm import (
 from hlokit.cpu.target import ALIGNMENT
 from hlokit.interop.pjrt import layouts
 from hlokit.interop.pjrt.code import api_function
-from hlokit.interop.pjrt.events import DROP_EVENT, FIRE, READY, into_python, new_event, told
+from hlokit.interop.pjrt.events import DROP_EVENT, EVENT, FIRE, READY, into_python, new_event, told
 from hlokit.types.dtype import DTYPES
 
 BUFFER = Record(
@@ -38,6 +38,7 @@ BUFFER = Record(
         "memory": POINTER,
         "type": I32,
         "nbytes": I64,
+        "coming": POINTER,
         "external": I64,
         "destroyed": I64,
         "rank": I64,
@@ -45,7 +46,7 @@ BUFFER = Record(
     },
 )
 """A PJRT_Buffer, which its `rank` sizes follow, then a pointer: the storage that is lent to other frameworks.
-`external`: references that these hold."""
+`external`: references that these hold; `coming`: the event of data that are on their way (incoming.py), or null."""
 STORAGE = Record(
     "Storage",
     {"refs": I64, "data": POINTER, "capacity": I64, "event": POINTER, "callback": POINTER, "argument": POINTER},
@@ -87,6 +88,8 @@ MAKE_BUFFER = Prototype("make_buffer", POINTER, {"storage": POINTER, "device": P
 ACQUIRE = Prototype("acquire", POINTER, {"buffer": POINTER})
 TAKE = Prototype("take", POINTER, {"buffer": POINTER})
 DROP_BUFFER = Prototype("drop_buffer", None, {"buffer": POINTER})
+SETTLE = Prototype("settle", I1, {"buffer": POINTER})
+COMING = Prototype("coming", POINTER, {"buffer": POINTER})
 IS_DENSE = Prototype("is_dense", I1, {"layout": POINTER, "rank": I64})
 _GET_USER_DATA = Prototype("memory_get_user_data", POINTER, {"memory": POINTER, "key": POINTER})
 _SET_USER_DATA = Prototype(
@@ -122,7 +125,7 @@ def write(module: Module, platform: str = "linux") -> None:
     module.use(MEMORY_TABLE)
     for function in (
         _take_large(platform), _give_large(), _allocate(), _hold(), _release(), _make_buffer(), _acquire(), _take(),
-        _drop_buffer(), _is_dense(), _get_user_data(), _set_user_data(),
+        _drop_buffer(), _is_dense(), _coming(), _settle(), _get_user_data(), _set_user_data(),
     ):  # fmt: skip
         module.add(function, exported=True)
     for function in (
@@ -284,6 +287,8 @@ def _drop_buffer() -> Function:
     f = Function.of(DROP_BUFFER)
     buffer = f.pointer("buffer", BUFFER)
     _delete_storage(buffer)
+    f.call(DROP_EVENT, buffer["coming"].load_pointer())
+    buffer["coming"].store(None)
     buffer["destroyed"].store(1)
     with f.when(buffer["external"].load().ne(0)):
         f.returns()
@@ -356,8 +361,48 @@ def _on_cpu() -> Function:
 
 def _ready_event() -> Function:
     f, args = api_function("Buffer_ReadyEvent")
+    event = f.call(COMING, args["buffer"].load_pointer())
     args["event"].store(f.address(READY))
+    with f.when(~event.is_null()):
+        args["event"].store(event)
     f.returns()
+    return f
+
+
+def _coming() -> Function:
+    """The event of the buffer's data, with a reference more; null if they are there."""
+    f = Function.of(COMING)
+    buffer = f.pointer("buffer", BUFFER)
+    spin_lock(buffer["lock"])
+    event = buffer["coming"].load_pointer(EVENT)
+    with f.when(~event.is_null()):
+        event["refs"].atomicrmw("add", 1)
+    spin_unlock(buffer["lock"])
+    f.returns(event)
+    return f
+
+
+def _settle() -> Function:
+    """Waits until the buffer's data are there; False if they failed to come."""
+    f = Function.of(SETTLE)
+    buffer = f.pointer("buffer", BUFFER)
+    event = f.call(COMING, buffer).to(EVENT)
+    with f.when(event.is_null()):
+        f.returns(True)
+    waiting = While(f, [])
+    waiting.test(event["ready"].load(ordering="acquire").eq(0))
+    f.call(USLEEP, 20)
+    waiting.again()
+    with f.when(~event["error"].load_pointer().is_null()):
+        f.call(DROP_EVENT, event)
+        f.returns(False)
+    spin_lock(buffer["lock"])
+    known = buffer["coming"].load_pointer()
+    buffer["coming"].store(None)
+    spin_unlock(buffer["lock"])
+    f.call(DROP_EVENT, known)
+    f.call(DROP_EVENT, event)
+    f.returns(True)
     return f
 
 
@@ -415,7 +460,9 @@ def _shared(args: Pointer, device: Pointer, memory: Pointer) -> None:
     storage = f.call(ACQUIRE, buffer)
     _deleted(args, storage)
     shape = buffer["type"].load(), buffer["rank"].load(), buffer["dims"], buffer["nbytes"].load()
-    args["dst_buffer"].store(f.call(MAKE_BUFFER, storage, device, memory, *shape))
+    made = f.call(MAKE_BUFFER, storage, device, memory, *shape).to(BUFFER)
+    made["coming"].store(f.call(COMING, buffer))
+    args["dst_buffer"].store(made)
     f.returns()
 
 
@@ -452,6 +499,8 @@ def _to_host() -> Function:
 
 def _copied(args: Pointer, buffer: Pointer, to: Pointer, size: Value, offset: Value | int = 0) -> None:
     f = args.fn
+    with f.when(~f.call(SETTLE, buffer)):
+        into_python(f, args, f.name)
     storage = f.call(ACQUIRE, buffer).to(STORAGE)
     _deleted(args, storage)
     f.memcpy(to, storage["data"].load_pointer() + offset, size)

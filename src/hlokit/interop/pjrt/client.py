@@ -308,16 +308,6 @@ def _topology(a: Any) -> None:
     a.topology = _handle()
 
 
-@function("Client_DmaMap")
-def _dma_map(a: Any) -> None:
-    """All memory can be used as it is."""
-
-
-@function("Client_DmaUnmap")
-def _dma_unmap(a: Any) -> None:
-    """See Client_DmaMap."""
-
-
 @function("TopologyDescription_PlatformName")
 def _topology_name(a: Any) -> None:
     a.platform_name, a.platform_name_size = constant(platform().name)

@@ -34,6 +34,11 @@ _DESTROYED_WITH_THE_CLIENT = (
     "Client_Destroy", "TopologyDescription_Destroy", "ExecuteContext_Destroy", "AsyncTrackingEvent_Destroy",
 )  # fmt: skip
 """All of these are the process's one handle, which stays: nothing is to be done, least at the process's end."""
+_NOTHING_TO_DO = (
+    *_DESTROYED_WITH_THE_CLIENT, "Error_ForEachPayload", "Plugin_Initialize", "Client_DmaMap", "Client_DmaUnmap",
+    "AsyncHostToDeviceTransferManager_AddMetadata",
+)  # fmt: skip
+"""All memory can be used as it is. Threads of jaxlib's call these also while the interpreter goes down."""
 DONE = 1
 """The result of a Python function without an error."""
 _CLOSING = "the interpreter is shutting down"
@@ -82,7 +87,7 @@ def write(module: Module) -> None:
         _python(), _called(), _hand_on(), _delete_nothing(),
     ):  # fmt: skip
         module.add(function, exported=True)
-    for name in (*_DESTROYED_WITH_THE_CLIENT, "Error_ForEachPayload", "Plugin_Initialize"):
+    for name in _NOTHING_TO_DO:
         module.add(_nothing(name), exported=True)
     for function in (
         _error_destroy(), _error_message(), _error_get_code(), _event_destroy(), _event_is_ready(), _event_error(),

@@ -322,6 +322,7 @@ class _Execute:
                 held.store(f.call(ACQUIRE, buffer))
             self.function.go_on_if(
                 held.load_pointer().ne(None)
+                & buffer["coming"].load_pointer().eq(None)  # Python waits for data that are on their way
                 & buffer["nbytes"].load().eq(row["nbytes"].load())
                 & buffer["type"].load().eq(row["type"].to(I32).load()),
                 back,

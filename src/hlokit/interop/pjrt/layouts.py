@@ -73,6 +73,7 @@ ExecuteOptions: size:n extensions send_callbacks recv_callbacks num_send_ops:n n
     num_hlo_output_callbacks:n
 MemoryLayout: size:n extensions tiled_size:n tiled_extensions minor_to_major minor_to_major_size:n tile_dims
     tile_dim_sizes num_tiles:n type:i
+ShapeSpec: size:n extensions dims num_dims:n element_type:i
 ErrorTable: size:n instance_size:n extensions destroy message get_code for_each_payload
 MemoryTable: size:n extensions instance_size:n get_user_data set_user_data
 LogicalIds: replica:i partition:i
@@ -116,6 +117,18 @@ Client_CreateUninitializedBuffer: client shape_dims shape_num_dims:n shape_eleme
     buffer
 Client_CreateErrorBuffer: client error_code:i error_message error_message_size:n shape_dims shape_num_dims:n
     shape_element_type:i shape_layout memory buffer
+Client_CreateBuffersForAsyncHostToDevice: client shape_specs num_shape_specs:n device_layouts num_device_layouts:n
+    memory transfer_manager
+AsyncHostToDeviceTransferManager_Destroy: transfer_manager
+AsyncHostToDeviceTransferManager_TransferData: transfer_manager buffer_index:i data offset:n transfer_size:n
+    is_last_transfer:b done_with_h2d_transfer
+AsyncHostToDeviceTransferManager_RetrieveBuffer: transfer_manager buffer_index:i buffer_out
+AsyncHostToDeviceTransferManager_Device: transfer_manager device_out
+AsyncHostToDeviceTransferManager_BufferCount: transfer_manager buffer_count:n
+AsyncHostToDeviceTransferManager_BufferSize: transfer_manager buffer_index:i buffer_size:n
+AsyncHostToDeviceTransferManager_SetBufferError: transfer_manager buffer_index:i error_code:i error_message
+    error_message_size:n
+AsyncHostToDeviceTransferManager_AddMetadata: transfer_manager transfer_metadata num_metadata:n
 Client_DmaMap: client data data_size:n
 Client_DmaUnmap: client data
 DeviceDescription_Id: device_description id:i

@@ -13,6 +13,7 @@ import numpy as np
 from hlokit.cpu.target import ALIGNMENT
 from hlokit.errors import ArgumentError, EvaluationError, HlokitError
 from hlokit.interop.pjrt.arrays import (
+    acquired,
     buffer_shape,
     buffer_type,
     empty_storage,
@@ -297,7 +298,7 @@ def _arguments(program: Program, buffers: Sequence[int], given: Sequence[int], m
             raise ArgumentError(f"{program.name}: argument {number} is donated, but is also passed as another argument")
     values: list[_Array] = []
     for number, buffer in enumerate(buffers):
-        storage = native().acquire(buffer)
+        storage = acquired(buffer)
         if not storage:
             raise ArgumentError(f"{program.name}: argument {number} was deleted or donated")
         memory.hold(storage)

@@ -11,7 +11,7 @@ from hlokit.cpu.jit.cache import compiled
 from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import host
-from hlokit.interop.pjrt import buffers, events, execute, layouts
+from hlokit.interop.pjrt import buffers, events, execute, incoming, layouts
 from hlokit.runtime import cpython
 from hlokit.runtime.interrupt import symbols
 
@@ -35,6 +35,10 @@ class Native:
         self.release = self._function("release", _WORD)
         shape = (_WORD, ctypes.c_int32, _WORD, _WORD, _WORD)
         self.make_buffer = self._function("make_buffer", _WORD, _WORD, *shape)
+        self.make_transfers = self._function("make_transfers", _WORD, _WORD)
+        self.make_coming = self._function("make_coming")
+        settle = self._library.address("settle")
+        self.settle = ctypes.CFUNCTYPE(ctypes.c_bool, _WORD)(settle)  # without the interpreter lock: it waits
         self.take_dead = self._function("take_dead")
         self.nothing = self._library.address("delete_nothing")
         self.ready = self._library.address("ready")
@@ -71,5 +75,6 @@ def written() -> Module:
     events.write(module)
     buffers.write(module, sys.platform)
     execute.write(module)
+    incoming.write(module)
     events.trampolines(module)
     return module

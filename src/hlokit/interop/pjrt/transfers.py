@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from functools import cache
 from typing import Any
 
@@ -10,13 +11,24 @@ import numpy as np
 
 from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.interop.pjrt import layouts
-from hlokit.interop.pjrt.arrays import buffer_shape, new_buffer, new_storage, numpy_type, storage_view
+from hlokit.interop.pjrt.arrays import (
+    acquired,
+    buffer_shape,
+    empty_storage,
+    new_buffer,
+    new_storage,
+    numpy_type,
+    storage_view,
+)
 from hlokit.interop.pjrt.buffers import BUFFER, DEVICE, MEMORY
+from hlokit.interop.pjrt.client import write_words
+from hlokit.interop.pjrt.incoming import SLOT, TRANSFERS
 from hlokit.interop.pjrt.memory import FOREVER, read_word, read_words, view
 from hlokit.interop.pjrt.native import native
 from hlokit.interop.pjrt.table import function
 
 _layout: Any = layouts.struct("MemoryLayout")
+_shape_spec: Any = layouts.struct("ShapeSpec")
 _TILED = 0
 _ON_DELETE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -76,7 +88,7 @@ def _order(address: int, rank: int) -> list[int]:
 def _to_host(a: Any) -> None:
     dimensions, dtype = buffer_shape(a.src)
     order = _order(a.host_layout, len(dimensions)) if a.host_layout else list(range(len(dimensions)))
-    storage = native().acquire(a.src)
+    storage = acquired(a.src)
     if not storage:
         raise ArgumentError("the array was deleted or donated")
     try:
@@ -94,6 +106,8 @@ def _copy_raw(a: Any) -> None:
     size = read_word(a.buffer + BUFFER.offset("nbytes"))
     if not (a.offset <= size and a.transfer_size <= size - a.offset):
         raise ArgumentError(f"bytes {a.offset} to {a.offset + a.transfer_size} of {size}")
+    if (storage := acquired(a.buffer)):
+        native().release(storage)
     _deleted(a)
 
 
@@ -126,3 +140,67 @@ def _memory_layout(a: Any) -> None:
 @cache
 def _row_major(rank: int) -> int:
     return FOREVER.words(range(rank - 1, -1, -1))
+
+
+# -- buffers whose data come later, piece by piece (incoming.py)
+
+
+@function("Client_CreateBuffersForAsyncHostToDevice")
+def _create_coming(a: Any) -> None:
+    specs = [_shape_spec.from_address(a.shape_specs + ctypes.sizeof(_shape_spec) * k) for k in range(a.num_shape_specs)]
+    for layout, spec in zip(read_words(a.device_layouts, a.num_device_layouts), specs):
+        _only_row_major(layout, spec.num_dims, "a buffer")
+    device = read_word(a.memory + MEMORY.offset("device"))
+    found = [(tuple(read_words(spec.dims, spec.num_dims)), spec.element_type) for spec in specs]
+    sizes = [math.prod(dimensions) * numpy_type(type).itemsize for dimensions, type in found]
+    a.transfer_manager = manager = native().make_transfers(device, len(specs))
+    for number, ((dimensions, type), size) in enumerate(zip(found, sizes)):
+        storage, event = empty_storage(size), native().make_coming()
+        native().hold(storage)
+        buffer = new_buffer(storage, dimensions, type, device, a.memory)
+        write_words(buffer + BUFFER.offset("coming"), [event])
+        write_words(_slot(manager, number), [storage, event, buffer, size])
+
+
+def _slot(manager: int, number: int) -> int:
+    """The address of a buffer's SLOT."""
+    count = read_word(manager + TRANSFERS.offset("count"))
+    if not 0 <= number < count:
+        raise ArgumentError(f"buffer {number} of a transfer of {count}")
+    return read_word(manager + TRANSFERS.offset("slots")) + number * SLOT.bytes
+
+
+@function("AsyncHostToDeviceTransferManager_RetrieveBuffer")
+def _retrieve(a: Any) -> None:
+    place = _slot(a.transfer_manager, a.buffer_index) + SLOT.offset("buffer")
+    a.buffer_out = read_word(place)
+    if not a.buffer_out:
+        raise ArgumentError(f"buffer {a.buffer_index} was retrieved before")
+    write_words(place, [0])
+
+
+@function("AsyncHostToDeviceTransferManager_TransferData")
+def _refused_data(a: Any) -> None:
+    size = read_word(_slot(a.transfer_manager, a.buffer_index) + SLOT.offset("nbytes"))
+    end = a.offset + a.transfer_size
+    raise ArgumentError(f"bytes {a.offset} to {end} of {size} of buffer {a.buffer_index}, or after its last ones")
+
+
+@function("AsyncHostToDeviceTransferManager_SetBufferError")
+def _refused_error(a: Any) -> None:
+    _slot(a.transfer_manager, a.buffer_index)
+
+
+@function("AsyncHostToDeviceTransferManager_Device")
+def _transfer_device(a: Any) -> None:
+    a.device_out = read_word(a.transfer_manager + TRANSFERS.offset("device"))
+
+
+@function("AsyncHostToDeviceTransferManager_BufferCount")
+def _transfer_count(a: Any) -> None:
+    a.buffer_count = read_word(a.transfer_manager + TRANSFERS.offset("count"))
+
+
+@function("AsyncHostToDeviceTransferManager_BufferSize")
+def _transfer_size(a: Any) -> None:
+    a.buffer_size = read_word(_slot(a.transfer_manager, a.buffer_index) + SLOT.offset("nbytes"))
