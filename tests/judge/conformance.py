@@ -2,6 +2,7 @@
 
     --texts          records the cases of texts alone, and keeps the others
     --devices FILE   records the cases of several devices in a file of golden cases, and keeps the others
+    --kept           records nothing, and writes the cases that the file has again
 
 Rules' examples: the tests that name rules (@rule) run, and each program that one evaluates in this process, with what
 came out, is a case of the rules of values that the test names. Recorded cases: those of tests/data/golden_sample, with
@@ -18,6 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,8 @@ _TOKENS = (
     ("number", r"(?<![\w.%-])\d+(?![\w.])"), ("type", r"\b[sufc]\d+\b|pred"), ("operand", r"(?<=[(,] )?%[\w.-]+(?=[,)])"),
 )  # fmt: skip
 """What is changed in a wrong text, and how it is found."""
+_ORIGIN = re.compile(r' ?source_\w+=(?:"[^"]*"|\d+)')
+"""The file and the line of a test that builds a program, in an instruction's metadata."""
 _LEFT_OUT = {"rng", "rng-get-and-update-state", "infeed", "outfeed", "custom-call", "partition-id", "replica-id"}
 _CHAPTERS_LEFT_OUT = {"hlo_text", "collectives", "communication", "partitioning"}
 
@@ -270,6 +274,12 @@ def _rules_of(module: HloModule) -> list[str]:
     return list(found)
 
 
+def without_origin(case: ConformanceCase) -> ConformanceCase:
+    """The case without the places in the tests that its instructions come from, which differ from machine to machine."""
+    text = re.sub(r"(?<=metadata=\{)[^{}]*", lambda m: _ORIGIN.sub("", m[0]).strip(), case.text)
+    return replace(case, text=text.replace(", metadata={}", ""))
+
+
 def main() -> None:
     """Writes the file; prints how many cases and rules it has."""
     known = cases()
@@ -277,11 +287,11 @@ def main() -> None:
     one = [case for case in known if case not in apart]
     if "--devices" in sys.argv:
         apart = list(of_devices(Path(sys.argv[sys.argv.index("--devices") + 1])))
-    else:
+    elif "--kept" not in sys.argv:
         kept = [c for c in one if c.kind == "values"] if "--texts" in sys.argv else [*of_rules(), *of_xla()]
         one = [*kept, *of_texts(), *of_wrong_texts(kept)]
     unique: dict[tuple[object, ...], ConformanceCase] = {}
-    for case in [*one, *apart]:
+    for case in map(without_origin, [*one, *apart]):
         unique.setdefault((case.kind, case.rules, case.text.partition("\n")[2], case.given), case)
     lines = "".join(case.to_json() + "\n" for case in unique.values())
     TARGET.write_bytes(gzip.compress(lines.encode(), 9, mtime=0))
