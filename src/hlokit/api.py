@@ -526,6 +526,7 @@ def conform(
     rules: Sequence[str] | None = None,
     seconds: float = 60.0,
     memory: int = 0,
+    folder: str | Path | None = None,
 ) -> Conformance:
     """Runs the conformance suite on an engine: recorded programs with the values that the rules of the language give.
 
@@ -542,6 +543,8 @@ def conform(
         The time limit of a case.
     memory : int, optional
         Limit, in bytes, of the address space of the engine's process; 0: no limit.
+    folder : path, optional
+        A folder for the results of the cases; an interrupted run continues from them if it is called again.
 
     Returns
     -------
@@ -552,7 +555,8 @@ def conform(
     Raises
     ------
     ArgumentError
-        An engine or a rule does not exist, or the suite has no case of the rules.
+        An engine or a rule does not exist, the suite has no case of the rules, or the folder has results of another
+        engine or of another version of the suite.
 
     Examples
     --------
@@ -562,7 +566,8 @@ def conform(
     """
     from hlokit.judge.conform.conforming import conform
 
-    return conform(engine, rules=rules, seconds=seconds, memory=memory)
+    place = None if folder is None else Path(folder)
+    return conform(engine, rules=rules, seconds=seconds, memory=memory, folder=place)
 
 
 @public

@@ -97,6 +97,20 @@ FINDINGS = (
         "a = s8[] constant(0)\nb = s8[] constant(9)\nROOT r = s8[4] rng(a, b), distribution=rng_uniform",
     ),
     Finding(
+        "select_and_scatter_of_constant_scalars", "select-and-scatter of constant scalars loses its source", "SAS-7 SAS-8",
+        "x = f32[] constant(1)\ns = f32[] constant(2)\ni = f32[] constant(3)\n"
+        "ROOT r = f32[] select-and-scatter(x, s, i), select=g, scatter=f", [],
+        "g { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] constant(false) }\n"
+        "f { a = f32[] parameter(0) ROOT b = f32[] parameter(1) }\n",
+    ),
+    Finding(
+        "select_and_scatter_with_shifted_padding",
+        "select-and-scatter with padding -1_1 picks another of equal elements than the first", "SAS-8 SAS-9",
+        "x = s32[2,4] parameter(0)\ns = s32[1,2] parameter(1)\ni = s32[] constant(0)\n"
+        "ROOT r = s32[2,4] select-and-scatter(x, s, i), window={size=2x2 stride=1x2 pad=0_0x-1_1}, select=g, scatter=f",
+        [[[0, 0, 5, 0], [0, 5, 0, 0]], [[7, 8]]], (_GE + _ADD).replace("TYPE", "s32"),
+    ),
+    Finding(
         "scatter_of_empty_index_vectors", "scatter with index vectors of size 0 fails in scatter_simplifier",
         "SCATTER-16 SCATTER-18",
         "x = u32[] parameter(0)\ni = s32[2,0] constant({{},{}})\nu = u32[2] parameter(1)\n"
@@ -160,6 +174,10 @@ FINDINGS = (
         "EXP-1 BIN-6",
         "x = f32[1] parameter(0)\ny = f32[1] parameter(1)\na = f32[1] exponential(x)\nb = f32[1] exponential(y)\n"
         "ROOT r = f32[1] multiply(a, b)", [[200], [-200]],
+    ),
+    Finding(
+        "quotient_of_exponentials", "exp(x) / exp(x) is 1 where both are infinite and the quotient is NaN", "EXP-1 DIV-1",
+        "x = f32[1] parameter(0)\na = f32[1] exponential(x)\nROOT r = f32[1] divide(a, a)", [[100]],
     ),
     Finding(
         "quotient_of_a_quotient", "(x / y) / z is computed as x / (y * z), which overflows", "DIV-1",

@@ -78,8 +78,12 @@ def test_rounding_is_allowed_and_more_is_not(tmp_path: Path) -> None:
         with CommandEngine(tool(tmp_path, "exponential", f"true(self, *a, **k) * np.float32({factor})")) as engine:
             (found,) = hk.compare_engines(hk.parse(TEXT), X, engines=[engine]).judgements
             assert found.verdict == verdict
-            greatest = re.search(r"the greatest relative difference is (\S+), of result 0 at \[", found.message)
-            assert (greatest is not None and 1e-7 < float(greatest[1]) < 4e-7) == (verdict == "allowed")
+            pattern = r"the greatest relative difference is (\S+) \(bound (\S+)\), of result 0 at \["
+            told = re.search(pattern, found.message)
+            assert told is not None
+            greatest, bound = float(told[1]), float(told[2])
+            assert 1e-7 < greatest < 4e-7 < bound if verdict == "allowed" else bound < greatest < 2e-2
+            assert found.difference == pytest.approx(greatest, rel=0.1) and found.bound == pytest.approx(bound, rel=0.1)
 
 
 def faulty(folder: Path, engine: str, file: str, old: str, new: str) -> WorkerEngine:
@@ -148,6 +152,21 @@ def test_crashes_and_hangs_are_findings(tmp_path: Path) -> None:
     assert not found.is_equal
 
 
+@pytest.mark.parametrize("action", ["import os; os.abort()", "import time; time.sleep(60)"])
+def test_a_crash_of_a_command_blames_no_instruction_and_no_rule(tmp_path: Path, action: str) -> None:
+    """The command works on trivial programs, and ends or hangs on each with an exponential."""
+    path = tmp_path / "tool.py"
+    lines = "import sys; print('reading', flush=True); print('exponential is slow', file=sys.stderr, flush=True)"
+    value = "exec('" + f"{lines}; {action}".replace("'", '"') + "')"
+    with CommandEngine(tool(tmp_path, "exponential", value), seconds=10.0) as engine:
+        (found,) = hk.compare_engines(hk.parse(TEXT), X, engines=[engine]).judgements
+    assert path.exists() and found.verdict == "failed"
+    assert (found.instruction, found.rules) == ("", ())
+    first, *rest = str(found).splitlines()
+    assert first.endswith("exponential is slow")
+    assert rest == ["  printed:", "    reading", "    exponential is slow"]
+
+
 def test_bad_arguments() -> None:
     module = hk.parse(TEXT)
     with pytest.raises(hk.ArgumentError, match="there is no engine 'gpu'"):
@@ -212,6 +231,11 @@ def test_what_fails_is_looked_for_one_instruction_at_a_time(tmp_path: Path) -> N
         (found,) = hk.compare_engines(hk.parse(TEXT), X, engines=[engine]).judgements
     assert found.verdict == "failed"
     assert " negate(" in found.instruction
+    assert found.message == "error: exit status 1; ZeroDivisionError: division by zero"
+    assert found.rules == ()  # which say what values are, not that there is none
+    lines = str(found).splitlines()
+    assert lines[1:3] == ["  printed:", "    ..."]  # a long traceback
+    assert lines[-1].startswith("  fails on: %n = ")
 
 
 @pytest.mark.parametrize("name", ["int4", "uint4", "int2", "float4_e2m1fn"])

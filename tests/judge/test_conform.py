@@ -1,6 +1,7 @@
 """`hk.conform` and `hlokit conform`: the suite's cases, and reports on right and wrong engines."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from hlokit.judge.conform.cases import ConformanceCase, cases
 from hlokit.judge.engines.engine import CommandEngine, Engine, engine_of
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.rules import rules
+from hlokit.tools import conform
 from tests.judge.test_compare import tool
 from tests.judge.test_fuzz import run
 
@@ -27,6 +29,12 @@ def test_the_cases_are_what_the_reference_gives() -> None:
     assert len(suite) > 1000
     assert len({label for case in suite for label in case.rules}) > 200
     check(suite[::8])
+
+
+def test_no_case_has_a_path_of_the_machine_that_recorded_it() -> None:
+    texts = [case.text for case in cases()]
+    assert [text for text in texts if re.search(r'"(/|[A-Za-z]:\\)', text) or "source_file" in text] == []
+    assert any("metadata={stack_frame_id=1}" in text for text in texts)  # of a case about metadata
 
 
 @pytest.mark.slow
@@ -111,6 +119,59 @@ def test_the_command_writes_reports(tmp_path: Path, capsys: pytest.CaptureFixtur
     wrong = tool(tmp_path, "clamp", "true(self, *a, **k) + a[1].dtype.type(1)")
     assert run("conform", "--engine-cmd", wrong, "--rules", "CLAMP-7", "--json") == 1
     assert json.loads(capsys.readouterr().out)["rules"]["CLAMP-7"]["failed"] > 0
+
+
+class Interrupted(Engine):
+    """Gives the reference's results, until it is interrupted."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__("tool")
+        self.most, self.runs = most, 0
+
+    def run(self, module: hk.HloModule, arguments: Sequence[object]) -> Outcome:
+        self.runs += 1
+        if self.runs > self.most:
+            raise KeyboardInterrupt
+        return Outcome("ok", tuple(map(np.asarray, leaves_of(hk.evaluate(module, *arguments)))))
+
+
+def test_an_interrupted_run_reports_what_it_has_and_continues(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, page = tmp_path / "kept", tmp_path / "page.html"
+    words = ["conform", "--rules", "CLAMP", "--folder", kept, "--html", page]
+    engine = Interrupted(6)  # a trivial program and five cases
+    monkeypatch.setattr(conform, "engine_of", lambda *_: engine)
+    assert run(*words) == 130
+    out, err = capsys.readouterr()
+    assert out.startswith("tool: 5 passed, of 5 cases of ")
+    assert err == "tool: 16 cases to run\ninterrupted after 5 of 16 cases; the same command continues\n"
+    assert not page.exists()
+    with (kept / "conform.jsonl").open("a") as file:
+        file.write('{"case": "a line that was not')  # as a process that is killed leaves it
+    engine = Interrupted(100)
+    assert run(*words) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("tool: 6 passed, 10 not supported, of 16 cases of 8 rules")
+    assert (err, engine.runs) == ("tool: 11 cases to run, 5 kept from an earlier run\n", 2)  # a trivial program and one case
+    assert "16 cases of 8 rules" in page.read_text()
+    engine = Interrupted(0)  # nothing is left to run
+    assert run(*words) == 0
+    assert capsys.readouterr().out == out
+    monkeypatch.undo()
+    assert run(*words, "--engine", "strict") == 2
+    assert "has results of the engine tool, not of strict; choose another folder" in capsys.readouterr().err
+
+
+def test_kept_results_say_what_the_first_run_said(tmp_path: Path) -> None:
+    command = tool(tmp_path, "clamp", "1 // 0")
+    with CommandEngine(command) as engine:
+        reports = [hk.conform(engine, rules=["CLAMP-2"], folder=tmp_path / "kept") for _ in range(2)]
+    assert reports[0].to_json() == reports[1].to_json()
+    assert str(reports[0]) == str(reports[1])
+    assert reports[0].to_junit() == reports[1].to_junit()
+    assert "ZeroDivisionError" in reports[0].to_junit()
+    assert not reports[1].is_conforming
 
 
 @pytest.mark.parametrize(

@@ -90,9 +90,46 @@ def test_a_command_of_the_users(tmp_path: Path) -> None:
         np.testing.assert_array_equal(outcome.leaves[0], X + X)
         np.testing.assert_array_equal(outcome.leaves[1], -Y)
     with CommandEngine(f"{sys.executable} -c pass") as engine:
-        assert "its result cannot be read" in str(engine.run(ADD, [X, Y]))
+        assert str(engine.run(ADD, [X, Y])) == "error: it wrote no result"
     with CommandEngine("false") as engine:
         assert str(engine.run(ADD, [X, Y])) == "error: exit status 1"
+
+
+PRINTS = """
+import os, sys, time
+for number in range(100000):
+    print(f"line {number}", file=sys.stderr)
+print("the adder is broken", file=sys.stderr, flush=True)
+ACTION
+"""
+
+
+@pytest.mark.parametrize(
+    ("action", "status", "end"),
+    [
+        ("sys.exit(3)", "error", "exit status 3"),
+        ("os.abort()", "crash", "ended by SIGABRT"),
+        ("time.sleep(60)", "timeout", "no result within 4 s"),
+        ("", "error", "it wrote no result"),
+    ],
+)
+def test_the_end_of_what_a_command_printed_is_kept(tmp_path: Path, action: str, status: str, end: str) -> None:
+    """1.2 MB, more than a pipe holds: a command whose output is not read would wait."""
+    (tmp_path / "tool.py").write_text(PRINTS.replace("ACTION", action))
+    with CommandEngine(f"{sys.executable} {tmp_path / 'tool.py'}", seconds=4.0) as engine:
+        outcome = engine.run(ADD, [X, Y])
+    assert str(outcome) == f"{status}: {end}; the adder is broken"
+    lines = outcome.printed.splitlines()
+    assert lines[0] == "..." and lines[-2:] == ["line 99999", "the adder is broken"]
+    assert 1000 < len(outcome.printed) <= 2004
+    assert all(line.removeprefix("line ").isdecimal() for line in lines[1:-1])
+
+
+def test_a_command_that_leaves_a_process_running_does_not_wait_for_it(tmp_path: Path) -> None:
+    (tmp_path / "tool.sh").write_text("echo stays; sleep 30 & exit 1")
+    with CommandEngine(f"sh {tmp_path / 'tool.sh'}", seconds=20.0) as engine:
+        outcome = engine.run(ADD, [X, Y])
+    assert (str(outcome), outcome.seconds < 10) == ("error: exit status 1; stays", True)
 
 
 def test_what_is_no_engine_is_refused() -> None:

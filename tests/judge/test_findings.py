@@ -33,7 +33,11 @@ def jaxlib() -> Iterator[Engine]:
 def check(name: str, engine: Engine) -> None:
     finding = next(f for f in FINDINGS if f.name == name)
     _, judgement = judged(finding, engine)
-    assert (judgement.verdict, kind_of(judgement.message)) == (ENTRIES[name]["verdict"], ENTRIES[name]["message"])
+    assert judgement.verdict == ENTRIES[name]["verdict"]
+    if ENTRIES[name]["message"].startswith("crash: "):  # the signal and what is printed differ from run to run
+        assert judgement.outcome.status == "crash"
+    else:
+        assert kind_of(judgement.message) == ENTRIES[name]["message"]
 
 
 @of_this_jaxlib

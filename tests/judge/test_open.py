@@ -186,6 +186,20 @@ def test_a_reduction_to_nothing_leaves_nothing_open() -> None:
     assert rules_that_allow((expected[0], np.int32(1)), expected, module, given) == ()
 
 
+@rule("SORT-10")
+def test_a_stable_sort_may_leave_nan_among_equal_numbers() -> None:
+    """As XLA does: -1 and -1 are in order beside a NaN, which a comparison with GT does not tell from them; hlokit puts
+    NaN last. The other line, which has no NaN, is in order."""
+    module = hk.parse("""HloModule m
+g { a = bf16[] parameter(0) b = bf16[] parameter(1) ROOT c = pred[] compare(a, b), direction=GT }
+ENTRY e { x = bf16[2,3] parameter(0) ROOT s = bf16[2,3] sort(x), dimensions={1}, is_stable=true, to_apply=g }""")
+    given = np.array([[NAN, -1, -1], [2, 3, 1]], hk.bf16.numpy)
+    expected = hk.evaluate(module, given)
+    for line, labels in (([3, 2, 1], "SORT-10"), ([2, 3, 1], "")):
+        found = np.array([[NAN, -1, -1], line], hk.bf16.numpy)
+        assert left_open_by(module.entry.root, [given], expected, found) == labels
+
+
 @pytest.mark.parametrize(
     ("given", "value", "verdict", "labels"),
     [

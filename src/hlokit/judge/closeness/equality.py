@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -38,9 +38,17 @@ def differs(ours: Any, theirs: Any) -> str | None:
     return None
 
 
-def greatest_difference(ours: Any, theirs: Any) -> str:
-    """The greatest relative difference between floating results and its place, in words; "" if none is finite."""
-    greatest, words = 0.0, ""
+class Greatest(NamedTuple):
+    """The greatest relative difference between two results, and where: the number of the array and its place there."""
+
+    relative: float
+    number: int
+    at: tuple[int, ...]
+
+
+def greatest_difference(ours: Any, theirs: Any) -> Greatest | None:
+    """The greatest relative difference between floating results; None if none is finite."""
+    found: Greatest | None = None
     for number, (a, b) in enumerate(zip(leaves(ours), leaves(theirs), strict=True)):
         if a.size == 0 or not (a.dtype.kind == "c" or is_floating(a.dtype)):
             continue
@@ -49,10 +57,9 @@ def greatest_difference(ours: Any, theirs: Any) -> str:
         with np.errstate(all="ignore"):
             relative = np.nan_to_num(np.abs(x - y) / np.maximum(np.abs(x), np.abs(y)), nan=0.0, posinf=0.0)
         at = np.unravel_index(int(np.argmax(relative)), a.shape)
-        if relative[at] > greatest:
-            greatest = float(relative[at])
-            words = f"the greatest relative difference is {greatest:.2g}, of result {number} at {[int(i) for i in at]}"
-    return words
+        if relative[at] > (found.relative if found is not None else 0):
+            found = Greatest(float(relative[at]), number, tuple(int(i) for i in at))
+    return found
 
 
 def same_bytes(a: Any, b: Any) -> bool:

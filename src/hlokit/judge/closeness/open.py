@@ -368,7 +368,7 @@ def _is_sorted_line(site: Site, found: Mapping[int, Any], *, any_order: bool = F
         if sorted(_elements(results, number)) != sorted(_elements({k: lines[k] for k in results}, number)):
             return False
         own = [line[number] for line in lines.values()]
-        if not _is_strict_weak(_pairs(site.function(), *(line[:_MOST_COMPARED] for line in own))):
+        if not _is_order(site.function(), own, of_all=any_order):
             if any_order:
                 continue
             return False
@@ -412,10 +412,7 @@ def _sorted_by_no_order(site: Site) -> Any:
     lines = [np.moveaxis(o, axis, -1).reshape(-1, sizes[axis]) for o in operands]
     values = site.value if is_sequence(site.value) else (site.value,)
     found = [np.moveaxis(v, axis, -1).reshape(-1, sizes[axis]).copy() for v in values]
-    broken = [
-        number for number in range(len(lines[0]))
-        if not _is_strict_weak(_pairs(site.function(), *(line[number, :_MOST_COMPARED] for line in lines)))
-    ]  # fmt: skip
+    broken = [n for n in range(len(lines[0])) if not _is_order(site.function(), [a[n] for a in lines], of_all=True)]
     if not broken:
         return None
     for number in broken:
@@ -432,6 +429,15 @@ def _sorted_from_any_order(site: Site, op: Sort) -> Any:
     sizes: tuple[int, ...] = operands[0].shape
     order = np.argsort(site.source.random(sizes), axis=op.dimension)
     return op.reference(*(np.take_along_axis(o, order, op.dimension) for o in operands), to_apply=site.function())
+
+
+def _is_order(function: Function, columns: Sequence[Any], *, of_all: bool) -> bool:
+    """Whether a comparator is a strict weak order of a line's elements; with `of_all` and a NaN among them, of 0 and 1
+    as well: one that takes NaN for equal to all numbers is none, even if the others in the line are equal."""
+    shown = [column[:_MOST_COMPARED] for column in columns]
+    if of_all and any(is_nan(column).any() for column in shown):
+        shown = [np.concatenate([column, np.array([0, 1]).astype(column.dtype)]) for column in shown]
+    return _is_strict_weak(_pairs(function, *shown))
 
 
 def _pairs(function: Function, *lines: Any) -> Any:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,28 +44,139 @@ _FINE_RUNS = 24
 _FINE = (1 / 4, 1 / 8)
 """Runs after these whose roundings are parts of what ops may be off, in turn: they reach numbers that larger steps pass
 over, such as the one integer at which a remainder is 0."""
+_MORE_PASSES, _FEW_PASSES = 2, 16
+"""A loop may run so many times its passes in the reference, and so many more: one that runs until its steps are small
+does not end where each step is off by more than that."""
 _where: Any = np.where
 _ROOM = 30.0
 """The result may be so many times the spread of the runs away from them."""
+_MET_NAN = "NaN"
+"""An entry of `met`: an instruction gives a NaN, whose sign no rule tells."""
 _NARROW_ROOM = 8.0
 """The same for types narrower than f32, where 30 times the spread can be more than the numbers themselves."""
 
 
-def hangs_on_signs(ours: Any, theirs: Any, module: HloModule, inputs: Sequence[Any], seed: int) -> bool:
-    """Whether the reference's elements that ours differ from have other bits too, where NaNs have other signs."""
-    runs = [leaves(_perturbed(module, inputs, seed * _RUNS + k, nan, 0.0)) for k, nan in enumerate(_NAN_SIGNS)]
-    for number, (a, b) in enumerate(zip(leaves(ours), leaves(theirs), strict=True)):
-        if a.dtype != b.dtype or a.shape != b.shape:
+class _Exact(NamedTuple):
+    """Facts of a run that rounds as the reference does: `_MET_NAN`, if it met one, and the passes of each loop."""
+
+    met: set[str]
+    passes: dict[Computation, int]
+
+
+class Spread:
+    """Runs of the reference on a program and its arguments, whose instructions round differently in each. A run is made
+    when it is needed and kept: all that is asked of the same program shares them.
+
+    seed      of the runs
+    seconds   a run may take; EvaluationError if one takes longer
+    """
+
+    def __init__(self, module: HloModule, inputs: Sequence[Any], seed: int = 0, seconds: float = math.inf) -> None:
+        self.module, self.inputs, self.seed, self.seconds = module, inputs, seed, seconds
+        self.made: dict[tuple[Any, ...], list[Any]] = {}
+        """The results of runs, by what each was asked for."""
+
+    def near(self, ours: Any, theirs: Any, rules: Sequence[str] = (), *, overflows: bool = True) -> str | None:
+        """The place where a result is further from the reference's than rounding may bring it, or None.
+
+        rules       labels of rules that leave values open (`open.OPEN`): the result may vary as they let it, too
+        overflows   what is no number is not compared where an op may overflow on its way
+        """
+        runs = self._first(rules)
+        meanings = [label for label in rules if OPEN[label].is_one_other]
+        if meanings:
+            theirs = _perturbed(self.module, self.inputs, 0, 0.0, 0.0, meanings, self.seconds)
+        loose = overflows and self._may_overflow
+        for more in (self._more, self._fine):
+            if _beyond(ours, theirs, loose, runs) is None:
+                return None
+            runs = [*runs, *more(rules)]
+        return _beyond(ours, theirs, loose, runs)
+
+    def hangs_on_signs(self, ours: Any, theirs: Any) -> bool:
+        """Whether the reference's elements that ours differ from have other bits too, where NaNs have other signs."""
+        if _MET_NAN not in self._exact.met:
             return False
-        others = [run[number] for run in runs]
-        if a.dtype.kind == "c" or any(o.shape != b.shape for o in others):
-            if differs((a,), (b,)):
+        runs = [self._run(self.seed * _RUNS + k, nan, 0.0) for k, nan in enumerate(_NAN_SIGNS)]
+        for number, (a, b) in enumerate(zip(leaves(ours), leaves(theirs), strict=True)):
+            if a.dtype != b.dtype or a.shape != b.shape:
                 return False
-            continue
-        steady: Any = np.all([(bits(o) == bits(b)) | (is_nan(o) & is_nan(b)) for o in others], axis=0)
-        if differs((_where(steady, a, b).astype(b.dtype),), (b,)):
-            return False
-    return True
+            others = [run[number] for run in runs]
+            if a.dtype.kind == "c" or any(o.shape != b.shape for o in others):
+                if differs((a,), (b,)):
+                    return False
+                continue
+            steady: Any = np.all([(bits(o) == bits(b)) | (is_nan(o) & is_nan(b)) for o in others], axis=0)
+            if differs((_where(steady, a, b).astype(b.dtype),), (b,)):
+                return False
+        return True
+
+    def rules_that_allow(self, ours: Any, theirs: Any) -> tuple[str, ...]:
+        """The rules that leave open where a result differs from the reference's: one if one is enough; none if all that
+        leave something open in this program do not tell the difference."""
+        met: set[str] = set()
+        _perturbed(self.module, self.inputs, 0, 1.0, 0.0, tuple(OPEN), self.seconds, flushes=False, met=met)
+        found = [label for label in OPEN if label in met]
+        for label in found:
+            if self.near(ours, theirs, (label,), overflows=False) is None:
+                return (label,)
+        allows = len(found) > 1 and self.near(ours, theirs, found, overflows=False) is None
+        return tuple(found) if allows else ()
+
+    def bound(self, theirs: Any, number: int, index: tuple[int, ...]) -> float:
+        """The greatest difference that an element of a result may have from the reference's, by the runs made so
+        far; NaN if there is none."""
+        array = leaves(theirs)[number]
+        made = [run[number] for (_, _, rounding, rules), run in self.made.items() if rounding and not rules]
+        expected, others = array[index], [value[index] for value in made if value.shape == array.shape]
+        if not others:
+            return math.nan
+        if expected.dtype.kind != "c":
+            return float(_room(expected, others, 0.0))
+        scale = np.max(np.abs([expected, *others]))
+        real, imaginary = (_room(p[0], p[1:], scale) for p in zip(*((x.real, x.imag) for x in (expected, *others))))
+        return math.hypot(real, imaginary)
+
+    @cached_property
+    def _exact(self) -> _Exact:
+        """Facts of a run that rounds as the reference does."""
+        seen = _Exact(set(), {i.called[0]: 0 for i in self.module.instructions() if i.opcode == "while"})
+        _perturbed(self.module, self.inputs, 0, 1.0, 0.0, (), self.seconds, met=seen.met, passes=seen.passes)
+        return seen
+
+    @cached_property
+    def _most_passes(self) -> dict[Computation, int]:
+        """The number of times that a run may compute the condition of each loop."""
+        if not any(i.opcode == "while" for i in self.module.instructions()):
+            return {}
+        return {c: _MORE_PASSES * passes + _FEW_PASSES for c, passes in self._exact.passes.items()}
+
+    @cached_property
+    def _may_overflow(self) -> bool:
+        return _may_overflow(self.module, self.inputs)
+
+    def _first(self, rules: Sequence[str]) -> list[list[Any]]:
+        return [self._run(self.seed * _RUNS + k, nan, 1.0, rules) for k, nan in enumerate(_NAN_SIGNS)]
+
+    def _more(self, rules: Sequence[str]) -> list[list[Any]]:
+        return [self._run((self.seed, k), 0.0, 1.0, rules) for k in range(_MORE_RUNS)]
+
+    def _fine(self, rules: Sequence[str]) -> list[list[Any]]:
+        parts = [(_MORE_RUNS + k, _FINE[k % len(_FINE)]) for k in range(_FINE_RUNS)]
+        return [self._run((self.seed, k), 0.0, part, rules) for k, part in parts]
+
+    def _run(self, seed: int | tuple[int, int], nan: float, rounding: float, rules: Sequence[str] = ()) -> list[Any]:
+        key = seed, nan, rounding, tuple(rules)
+        if key not in self.made:
+            most = self._most_passes if rounding else {}
+            value = _perturbed(self.module, self.inputs, seed, nan, rounding, rules, self.seconds, most_passes=most)
+            self.made[key] = leaves(value)
+        return self.made[key]
+
+
+def hangs_on_signs(ours: Any, theirs: Any, module: HloModule, inputs: Sequence[Any], seed: int) -> bool:
+    """`Spread.hangs_on_signs` of a program that nothing else is asked of."""
+    return Spread(module, inputs, seed).hangs_on_signs(ours, theirs)
 
 
 def near(
@@ -78,46 +190,15 @@ def near(
     overflows: bool = True,
     seconds: float = math.inf,
 ) -> str | None:
-    """The place where a result is further from the reference's than rounding may bring it, or None.
-
-    rules       labels of rules that leave values open (`open.OPEN`): the result may vary as they let it, too
-    overflows   what is no number is not compared where an op may overflow on its way
-    seconds     a run of the reference may take; EvaluationError if one takes longer
-    """
-
-    def run(seed: int | tuple[int, int], nan: float, rounding: float = 1.0) -> list[Any]:
-        return leaves(_perturbed(module, inputs, seed, nan, rounding, rules, seconds))
-
-    runs = [run(seed * _RUNS + k, nan) for k, nan in enumerate(_NAN_SIGNS)]
-    meanings = [label for label in rules if OPEN[label].is_one_other]
-    if meanings:
-        theirs = _perturbed(module, inputs, 0, 0.0, 0.0, meanings, seconds)
-    loose = overflows and _may_overflow(module, inputs)
-    if _beyond(ours, theirs, loose, runs) is None:
-        return None
-    runs += [run((seed, k), 0.0) for k in range(_MORE_RUNS)]
-    if _beyond(ours, theirs, loose, runs) is None:
-        return None
-    runs += [run((seed, _MORE_RUNS + k), 0.0, _FINE[k % len(_FINE)]) for k in range(_FINE_RUNS)]
-    return _beyond(ours, theirs, loose, runs)
+    """`Spread.near` of a program that nothing else is asked of."""
+    return Spread(module, inputs, seed, seconds).near(ours, theirs, rules, overflows=overflows)
 
 
 def rules_that_allow(
     ours: Any, theirs: Any, module: HloModule, inputs: Sequence[Any], seconds: float = math.inf
 ) -> tuple[str, ...]:
-    """The rules that leave open where a result differs from the reference's: one if one is enough; none if all that
-    leave something open in this program do not tell the difference. `seconds`: as `near` takes it."""
-
-    def is_near(labels: Sequence[str]) -> bool:
-        return near(ours, theirs, module, inputs, 0, labels, overflows=False, seconds=seconds) is None
-
-    met: set[str] = set()
-    _perturbed(module, inputs, 0, 1.0, 0.0, tuple(OPEN), seconds, flushes=False, met=met)
-    found = [label for label in OPEN if label in met]
-    for label in found:
-        if is_near((label,)):
-            return (label,)
-    return tuple(found) if len(found) > 1 and is_near(found) else ()
+    """`Spread.rules_that_allow` of a program that nothing else is asked of."""
+    return Spread(module, inputs, 0, seconds).rules_that_allow(ours, theirs)
 
 
 def left_open_by(
@@ -241,11 +322,8 @@ def _far(a: Any, b: Any, others: Sequence[Any], scale: Any, loose: bool) -> Any:
     wide = [x.astype(np.float64) for x in (a, b, *others)]
     with np.errstate(all="ignore"):
         steady = np.all([np.isfinite(w) for w in wide[1:]], axis=0)
-        spread = np.max([np.abs(w - wide[1]) for w in wide[2:]], axis=0)
-        size = np.maximum(np.abs(wide[1]), scale)
-        times = _NARROW_ROOM if info.bits < 32 else _ROOM
-        room = times * spread + 4 * float(info.eps) * size + 4 * float(info.smallest_normal)
-        beyond = size + room >= float(info.max)  # may overflow
+        room = _room(b, others, scale)
+        beyond = np.maximum(np.abs(wide[1]), scale) + room >= float(info.max)  # may overflow
         far = ~(np.abs(wide[0] - wide[1]) <= room) & ~beyond
         # what is no number in all runs is none here, either
         alike = [(np.isnan(w) & np.isnan(wide[1])) | (w == wide[1]) for w in wide[2:]]
@@ -255,6 +333,17 @@ def _far(a: Any, b: Any, others: Sequence[Any], scale: Any, loose: bool) -> Any:
         return steady & np.isfinite(wide[0]) & far
     result: Any = _where(steady, far, same & other & np.isnan(wide[1]) & np.isfinite(wide[0]))
     return result
+
+
+def _room(expected: Any, others: Sequence[Any], scale: Any) -> Any:
+    """The greatest difference that an element may have from the reference's value, of which the runs gave others."""
+    info = info_of(expected.dtype)
+    value = expected.astype(np.float64)
+    with np.errstate(all="ignore"):
+        spread = np.max([np.abs(o.astype(np.float64) - value) for o in others], axis=0)
+        times = _NARROW_ROOM if info.bits < 32 else _ROOM
+        size = np.maximum(np.abs(value), scale)
+        return times * spread + 4 * float(info.eps) * size + 4 * float(info.smallest_normal)
 
 
 def _perturbed(
@@ -268,15 +357,23 @@ def _perturbed(
     *,
     flushes: bool = True,
     met: set[str] | None = None,
+    passes: dict[Computation, int] | None = None,
+    most_passes: Mapping[Computation, int] | None = None,
 ) -> Any:
     """The entry's value where every instruction's result is off by `rounding` times what its op may be off, in what it
-    calls too, and is another by the rules that leave it open; of several devices a list. `met` gets those rules."""
+    calls too, and is another by the rules that leave it open; of several devices a list.
+
+    met           gets those rules, and `_MET_NAN` where there is a NaN
+    passes        gets how often each of these conditions of loops is computed, at most, each time its loop runs
+    most_passes   how often a condition may be: after that it is false
+    """
     parts = seed if isinstance(seed, tuple) else (seed,)
     flushes = flushes and nan_sign > 0 and rounding > 0
 
     def run(process: Process, arguments: Sequence[Any]) -> Any:
         source = np.random.default_rng((*parts, process.device) if process.device else seed)
-        noise = _Noise(source, nan_sign, rounding, flushes, tuple(rules), set() if met is None else met)
+        seen = set[str]() if met is None else met
+        noise = _Noise(source, nan_sign, rounding, flushes, tuple(rules), seen, passes, most_passes or {})
         with np.errstate(all="ignore"):
             return _valid(_Perturbed(noise, seconds, process).value_of(module.entry, arguments))
 
@@ -286,7 +383,7 @@ def _perturbed(
 @dataclass(frozen=True)
 class _Noise:
     """The changes of a run. `flushes`: contractions take denormals for zeros. `rules`: those that leave values open,
-    `met`: those of them that did."""
+    `met`, `passes`, `most_passes`: those of `_perturbed`."""
 
     source: np.random.Generator
     nan_sign: float
@@ -294,6 +391,8 @@ class _Noise:
     flushes: bool
     rules: tuple[str, ...] = ()
     met: set[str] = field(default_factory=set[str])
+    passes: dict[Computation, int] | None = None
+    most_passes: Mapping[Computation, int] = field(default_factory=dict[Computation, int])
 
     def other(self, process: Process, instruction: Instruction, operands: Sequence[Any], value: Any) -> Any:
         """The value of an instruction as the rules let it be."""
@@ -344,8 +443,17 @@ class _Perturbed(Process):
 
 
 class _PerturbedCallee(Callee):
+    """Made anew each time that its instruction runs."""
+
+    calls = 0
+
     def __call__(self, *values: Any) -> Any:
         assert isinstance(self.process, _Perturbed)
+        noise, self.calls = self.process.noise, self.calls + 1
+        if noise.passes is not None and self.computation in noise.passes:
+            noise.passes[self.computation] = max(noise.passes[self.computation], self.calls)
+        if self.calls > noise.most_passes.get(self.computation, math.inf):
+            return np.False_
         return self.process.value_of(self.computation, values)
 
     def of_each(self, instruction: Instruction, operands: list[Any]) -> Any:
@@ -455,6 +563,8 @@ def _moved(
     off = wide + uniform(-1, 1, value.shape) * room * noise.rounding
     moved = _where(np.isfinite(wide) & ((wide != 0) | bool(parts) | (cancels & bool(ulps))), off, wide)
     signless = np.isnan(wide) | (value.dtype.name.startswith("float4") & (wide == 0))  # the zero of a NaN
+    if np.any(signless):
+        noise.met.add(_MET_NAN)
     return _where(signless, noise.nans(wide), moved).astype(value.dtype)
 
 

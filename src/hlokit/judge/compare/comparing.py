@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -23,10 +24,10 @@ from hlokit.interpreter.process import Process
 from hlokit.judge.closeness.bounds import computed_by, difference
 from hlokit.judge.closeness.equality import differs, greatest_difference, leaves
 from hlokit.judge.closeness.open import OPEN
-from hlokit.judge.closeness.spread import hangs_on_signs, left_open_by, near, rules_that_allow
+from hlokit.judge.closeness.spread import Spread, left_open_by
 from hlokit.judge.devices import checked_arguments, devices_of, on_each
 from hlokit.judge.engines.blame import Blame
-from hlokit.judge.engines.engine import OWN, Engine, engine_of
+from hlokit.judge.engines.engine import OWN, CommandEngine, Engine, engine_of
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.judge.engines.trivial import fails_always
 from hlokit.judge.extract import extracted
@@ -60,10 +61,12 @@ class Judgement:
                  error, a crash, or no result in time; "unsupported"
     message      where it differs, or what the engine said
     instruction  the first instruction whose value is wrong for the operands that it had there, or that fails by itself
-    rules        labels of the rules that say what its value is, or that leave it open
+    rules        labels of the rules that say what the wrong value should be, or that leave it open
     guilty       the pass after which the result is another, of hlokit's engines
     kernel       the instructions that the first wrong kernel computes, of hlokit's machine code
     part         that kernel as a program, with its operands
+    difference   the greatest relative difference from the reference, where rounding decides
+    bound        what rounding may make of it in that place
     """
 
     engine: str
@@ -75,16 +78,26 @@ class Judgement:
     guilty: str = ""
     kernel: tuple[str, ...] = ()
     part: Case | None = None
+    difference: float | None = None
+    bound: float | None = None
 
     @property
     def is_finding(self) -> bool:
         """Whether there is a difference that no rule allows."""
         return self.verdict in ("wrong", "undecided", "failed")
 
+    @property
+    def printed(self) -> str:
+        """The end of the engine's output, if it failed and printed more than the message has."""
+        text = self.outcome.printed if self.verdict == "failed" else ""
+        return text if "\n" in text else ""
+
     def __str__(self) -> str:
         lines = [f"{self.engine}: {self.verdict}" + (f": {self.message}" if self.message else "")]
+        if self.printed:
+            lines += ["  printed:", *(f"    {line}" for line in self.printed.splitlines())]
         if self.instruction:
-            lines.append(f"  first wrong value: {self.instruction}")
+            lines.append(f"  {'fails on' if self.verdict == 'failed' else 'first wrong value'}: {self.instruction}")
         if self.guilty:
             lines.append(f"  made by the pass {self.guilty}")
         if self.kernel:
@@ -128,14 +141,15 @@ class Comparison:
         Returns
         -------
         list of dict
-            For each engine its name, verdict, message and seconds, and the instruction, rules, pass and kernel that
-            cause a difference.
+            For each engine its name, verdict, message and seconds, the greatest relative difference and its bound where
+            rounding decides, what it printed before it failed, and the instruction, rules, pass and kernel that cause
+            a difference.
         """
         return [
             {
                 "engine": j.engine, "verdict": j.verdict, "message": j.message, "seconds": round(j.outcome.seconds, 4),
-                "instruction": j.instruction, "rules": list(j.rules), "pass": j.guilty,
-                "kernel": list(j.kernel),
+                "difference": j.difference, "bound": j.bound, "printed": j.printed, "instruction": j.instruction,
+                "rules": list(j.rules), "pass": j.guilty, "kernel": list(j.kernel),
             }
             for j in self.judgements
         ]  # fmt: skip
@@ -212,6 +226,7 @@ class _Judge:
     def __init__(self, module: HloModule, arguments: Sequence[Any], expected: Any, bisect: bool) -> None:
         self.module, self.arguments, self.expected = module, arguments, expected
         self.bisect = bisect
+        self.spread = Spread(module, arguments)
 
     def of(self, engine: Engine, outcome: Outcome) -> Judgement:
         if outcome.status == "unsupported":
@@ -225,12 +240,26 @@ class _Judge:
         if not exact:
             why, labels = self._allowed(engine, outcome.leaves)
             if why:
-                greatest = greatest_difference(outcome.leaves, self.expected)
-                message = f"{found}: {why}" + (f"; {greatest}" if greatest and not labels else "")
-                return Judgement(engine.name, outcome, "allowed", message, rules=labels)
-            found = near(outcome.leaves, tuple(leaves(self.expected)), self.module, self.arguments, 0) or found
-        verdict: Verdict = "wrong" if exact else "undecided"
-        return self._traced(engine, Judgement(engine.name, outcome, verdict, found))
+                judgement = Judgement(engine.name, outcome, "allowed", f"{found}: {why}", rules=labels)
+                return judgement if labels else self._measured(judgement)
+            found = self.spread.near(outcome.leaves, tuple(leaves(self.expected))) or found
+        judgement = Judgement(engine.name, outcome, "wrong" if exact else "undecided", found)
+        return self._traced(engine, judgement if exact else self._measured(judgement))
+
+    def _measured(self, judgement: Judgement) -> Judgement:
+        """The judgement with the greatest relative difference, and with what rounding may make of it there."""
+        ours, theirs = judgement.outcome.leaves, tuple(leaves(self.expected))
+        if [(a.dtype, a.shape) for a in theirs] != [(a.dtype, a.shape) for a in ours]:
+            return judgement
+        greatest = greatest_difference(ours, theirs)
+        if greatest is None:
+            return judgement
+        size = max(abs(complex(array[greatest.number][greatest.at])) for array in (ours, theirs))
+        bound = self.spread.bound(theirs, greatest.number, greatest.at) / size
+        told = f" (bound {bound:.2g})" if math.isfinite(bound) else ""
+        where = f"of result {greatest.number} at {[*greatest.at]}"
+        message = f"{judgement.message}; the greatest relative difference is {greatest.relative:.2g}{told}, {where}"
+        return replace(judgement, message=message, difference=greatest.relative, bound=bound if told else None)
 
     def _traced(self, engine: Engine, judgement: Judgement) -> Judgement:
         """The judgement with what makes the result wrong: a pass, a kernel or an instruction."""
@@ -241,6 +270,8 @@ class _Judge:
         if blame is not None and blame.kind == "pass":
             return replace(judgement, verdict=verdict, guilty=blame.name)
         if judgement.verdict == "failed":
+            if isinstance(engine, CommandEngine) and judgement.outcome.status != "error":
+                return judgement  # a crash or a hang of the user's own tool
             always = fails_always(engine)
             if always is not None and kind_of(str(always)) == kind_of(str(judgement.outcome)):
                 return replace(judgement, message=f"{judgement.message}; {ALWAYS}")
@@ -256,21 +287,22 @@ class _Judge:
         judgement = replace(judgement, verdict=verdict, message=message, kernel=kernel, part=part)
         if instruction is None:
             return judgement
-        return replace(judgement, instruction=str(computed_by(instruction)), rules=_rules_of(instruction))
+        rules = () if verdict == "failed" else _rules_of(instruction)
+        return replace(judgement, instruction=str(computed_by(instruction)), rules=rules)
 
     def _allowed(self, engine: Engine, ours: tuple[Any, ...]) -> tuple[str, tuple[str, ...]]:
         """Why a result may differ from the reference's, "" if it may not, and the rules that leave it open."""
         theirs = tuple(leaves(self.expected))
         if [(a.dtype, a.shape) for a in theirs] != [(a.dtype, a.shape) for a in ours]:
             return "", ()
-        if hangs_on_signs(ours, theirs, self.module, self.arguments, 0):
+        if self.spread.hangs_on_signs(ours, theirs):
             return f"left open by {NAN_BITS}", (NAN_BITS,)
-        if near(ours, theirs, self.module, self.arguments, 0, overflows=False) is None:
+        if self.spread.near(ours, theirs, overflows=False) is None:
             return _ROUNDED, ()
         labels = self._left_open(engine, ours) if is_foreign(engine) else ()
         if labels:
             return f"left open by {' and '.join(labels)}", labels
-        return (_ROUNDED, ()) if near(ours, theirs, self.module, self.arguments, 0) is None else ("", ())
+        return (_ROUNDED, ()) if self.spread.near(ours, theirs) is None else ("", ())
 
     def _left_open(self, engine: Engine, ours: tuple[Any, ...]) -> tuple[str, ...]:
         """The rules that leave the engine's result open. Where a rule tells of each value whether it allows it, and the
@@ -283,7 +315,7 @@ class _Judge:
                     return seen.labels
                 if seen.instruction is not None and computed_by(seen.instruction).opcode in told:
                     return ()
-        return rules_that_allow(ours, tuple(leaves(self.expected)), self.module, self.arguments)
+        return self.spread.rules_that_allow(ours, tuple(leaves(self.expected)))
 
     def _seen(self, engine: Engine) -> _Seen:
         """The values of the entry's instructions on the engine beside the reference's of the operands that the engine

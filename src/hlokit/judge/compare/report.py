@@ -75,6 +75,7 @@ def markdown(comparison: Comparison, engine: Engine, origin: tuple[HloModule, Ju
     lines += [_shown(f"{engine.name}, result {k}", v) for k, v in enumerate(judgement.outcome.leaves)]
     if judgement.outcome.status != "ok":
         lines.append(str(judgement.outcome))
+        lines += ["", judgement.printed] if judgement.printed else []
     lines += ["```", "", "## Reproduce", "", "```sh", _command(engine), "```", "", "## Versions", ""]
     lines += [f"- {line}" for line in _versions(engine)]
     return "\n".join(lines) + "\n"

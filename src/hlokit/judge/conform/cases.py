@@ -86,8 +86,12 @@ def recorded(
 
 def cases() -> list[ConformanceCase]:
     """All cases, in the order of the file."""
-    content = gzip.decompress((files("hlokit.judge.conform") / _FILE).read_bytes()).decode("utf-8")
-    return [_case(json.loads(line)) for line in content.splitlines()]
+    return [_case(json.loads(line)) for line in suite_bytes().decode("utf-8").splitlines()]
+
+
+def suite_bytes() -> bytes:
+    """The text of the file."""
+    return gzip.decompress((files("hlokit.judge.conform") / _FILE).read_bytes())
 
 
 def _case(record: dict[str, Any]) -> ConformanceCase:

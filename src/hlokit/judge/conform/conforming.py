@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hlokit.errors import ArgumentError, HlokitError
 from hlokit.judge.compare.comparing import Judgement, Verdict, judged
 from hlokit.judge.conform.cases import STATUSES, ConformanceCase, Status, cases
+from hlokit.judge.conform.kept import Kept
+from hlokit.judge.conform.result import CaseResult
 from hlokit.judge.diff.differences import diff
 from hlokit.judge.engines.engine import Engine, engine_of
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.judge.engines.trivial import fails_always
 from hlokit.rules import Rule, rules, selected
 from hlokit.text.parser import parse_hlo
-
-
-@dataclass(frozen=True)
-class CaseResult:
-    """The result of a case: "equal" and "allowed" are passed, "unsupported" is not supported, all else has failed."""
-
-    case: ConformanceCase
-    judgement: Judgement
-
-    @property
-    def status(self) -> Status:
-        if self.judgement.verdict == "unsupported":
-            return "not supported"
-        return "failed" if self.judgement.is_finding else "passed"
 
 
 @dataclass(frozen=True)
@@ -138,24 +127,32 @@ def conform(
     rules: Sequence[str] | None = None,
     seconds: float = 60.0,
     memory: int = 0,
+    folder: Path | None = None,
+    on_begin: Callable[[int], None] | None = None,
     on_result: Callable[[CaseResult], None] | None = None,
 ) -> Conformance:
-    """Runs the conformance suite on an engine: see `hk.conform`."""
+    """Runs the conformance suite on an engine: see `hk.conform`.
+
+    `on_begin` is told of how many cases the folder has results; `on_result` is given each result, also these.
+    """
     if seconds <= 0 or memory < 0:
         raise ArgumentError("conform: seconds must be greater than 0, memory at least 0")
-    chosen = _chosen(rules)
-    labels = {rule.label for rule in chosen}
-    wanted = [case for case in cases() if labels & {*case.rules}]
-    if not wanted:
-        raise ArgumentError(f"conform: the suite has no case of {', '.join(rules or ())}")
+    chosen, wanted = cases_of(rules)
     opened = engine if isinstance(engine, Engine) else engine_of(engine, seconds, memory)
     results: list[CaseResult] = []
     try:
-        always = fails_always(opened)
+        kept = None if folder is None else Kept(folder, opened.name)
+        known = {} if kept is None else kept.results(wanted)
+        if on_begin is not None:
+            on_begin(len(known))
+        always = fails_always(opened) if len(known) < len(wanted) else None
         if always is not None and always.status != "unsupported":
             raise ArgumentError(f"conform: {opened.name} fails on every program, even that of a constant: {always}")
         for case in wanted:
-            results.append(CaseResult(case, _judged(case, opened)))
+            judgement = known.get(case.name)
+            results.append(CaseResult(case, judgement or _judged(case, opened)))
+            if kept is not None and judgement is None:
+                kept.add(results[-1])
             if on_result is not None:
                 on_result(results[-1])
     finally:
@@ -189,14 +186,17 @@ def _verdict_on_text(case: ConformanceCase, outcome: Outcome) -> tuple[Verdict, 
     return ("equal", "") if found.is_equal else ("wrong", f"it prints a different program: {found}")
 
 
-def _chosen(given: Sequence[str] | None) -> tuple[Rule, ...]:
-    """The rules of labels and prefixes; ArgumentError names one that is not there."""
-    if given is None:
-        return tuple(rules().values())
-    for name in given:
+def cases_of(names: Sequence[str] | None) -> tuple[tuple[Rule, ...], list[ConformanceCase]]:
+    """The rules of labels and prefixes, and their cases; ArgumentError names what is not there. None: all."""
+    for name in names or ():
         if not selected(name):
             raise ArgumentError(f"conform: there is no rule {name!r}, and no rules {name}-1, {name}-2, ...")
-    return tuple(selected(" ".join(given)))
+    chosen = tuple(rules().values()) if names is None else tuple(selected(" ".join(names)))
+    labels = {rule.label for rule in chosen}
+    wanted = [case for case in cases() if labels & {*case.rules}]
+    if not wanted:
+        raise ArgumentError(f"conform: the suite has no case of {', '.join(names or ())}")
+    return chosen, wanted
 
 
 def _words(counts: dict[Status, int]) -> str:

@@ -10,7 +10,8 @@ from hlokit.judge.conform.cases import Status
 from hlokit.rules import rules
 
 if TYPE_CHECKING:
-    from hlokit.judge.conform.conforming import CaseResult, Conformance
+    from hlokit.judge.conform.conforming import Conformance
+    from hlokit.judge.conform.result import CaseResult
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -37,7 +38,8 @@ def _add(suite: Element, label: str, result: CaseResult) -> None:
     message = _clean(result.judgement.message)
     if result.status == "failed":
         failure = SubElement(case, "failure", type=result.judgement.verdict, message=message[:300])
-        failure.text = _clean(f"{message}\n\n{label}: {rules()[label].text}\n\n{result.case.text}")
+        parts = message, result.judgement.printed, f"{label}: {rules()[label].text}", result.case.text
+        failure.text = _clean("\n\n".join(filter(None, parts)))
     elif result.status == "not supported":
         SubElement(case, "skipped", message=message[:300])
 

@@ -12,7 +12,8 @@ from hlokit.rules import rules
 from hlokit.view.page import shown
 
 if TYPE_CHECKING:
-    from hlokit.judge.conform.conforming import CaseResult, Conformance
+    from hlokit.judge.conform.conforming import Conformance
+    from hlokit.judge.conform.result import CaseResult
 
 _STYLE = """
 :root { color-scheme: light dark; --line: light-dark(#d0d0d0, #444); --bad: light-dark(#ffe3e0, #5a2320);
@@ -69,4 +70,5 @@ def _row(report: Conformance, label: str) -> Iterator[str]:
 
 def _failed(result: CaseResult) -> str:
     what = f"{result.case.name}: {result.judgement.verdict}: {result.judgement.message}"
-    return f"<details><summary>{_text(what[:500])}</summary><pre>{_text(result.case.text)}</pre></details>"
+    text = "\n\n".join(filter(None, (result.judgement.printed, result.case.text)))
+    return f"<details><summary>{_text(what[:500])}</summary><pre>{_text(text)}</pre></details>"

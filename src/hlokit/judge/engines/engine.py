@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from hlokit.files.arrays import arrays_in, npz_of, reinterpreted
 from hlokit.hlo.module import HloModule
 from hlokit.judge.devices import devices_of
 from hlokit.judge.engines.blame import Blame
-from hlokit.judge.engines.outcome import Outcome
+from hlokit.judge.engines.outcome import Outcome, Status
 from hlokit.proto.module import module_to_proto
 
 OWN = ("reference", "passes", "compiled", "compiled-1", "strict", "partitioned", "partitioned-compiled")
@@ -35,6 +36,10 @@ _START = 120.0
 """Seconds that a process may take until it is ready."""
 _MOST_OUTPUT = 1 << 32
 """Bytes of a result that are read."""
+_PRINTED = 2000
+"""Bytes of the end of what a command prints that are kept."""
+_PRINTS = 1.0
+"""Seconds for which processes that a command has left running may still print."""
 
 
 @dataclass(frozen=True)
@@ -235,9 +240,10 @@ class WorkerEngine(Engine):
 
     def _ended(self, child: subprocess.Popen[bytes]) -> Outcome:
         code = child.wait()
-        said = (self.folder / "stderr").read_text(errors="replace").strip().splitlines()
         self.child = None
-        return Outcome("crash", (), "; ".join(filter(None, (_end_of(code), said[-1][:300] if said else ""))))
+        with (self.folder / "stderr").open("rb") as file:
+            file.seek(-min(_PRINTED, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            return _with_printed(Outcome("crash", (), _end_of(code)), _end_of_text(file.read()))
 
     def restart(self) -> None:
         self._stop()
@@ -283,12 +289,12 @@ class CommandEngine(Engine):
         return self._outcome(self.words, {"{hlo}": job.program, "{inputs}": job.source, "{outputs}": target})
 
     def _outcome(self, words: Sequence[str], places: dict[str, Path]) -> Outcome:
-        child, seconds = _ran(words, places, self.seconds)
-        if seconds is None:
-            return Outcome("timeout", (), f"no result within {self.seconds:g} s")
-        if child < 0:
-            return Outcome("crash", (), _end_of(child))
-        return Outcome("ok") if child == 0 else Outcome("error", (), _end_of(child))
+        status, printed = _ran(words, places, self.seconds)
+        if status == 0:
+            return Outcome("ok", printed=printed)
+        end = f"no result within {self.seconds:g} s" if status is None else _end_of(status)
+        kind: Status = "timeout" if status is None else "crash" if status < 0 else "error"
+        return _with_printed(Outcome(kind, (), end), printed)
 
 
 def _command_of(command: str) -> list[str]:
@@ -299,19 +305,57 @@ def _command_of(command: str) -> list[str]:
     return words
 
 
-def _ran(words: Sequence[str], places: dict[str, Path], limit: float) -> tuple[int, float | None]:
-    """The exit status of a command, and the seconds that it took, None if it was ended at the limit."""
+def _ran(words: Sequence[str], places: dict[str, Path], limit: float) -> tuple[int | None, str]:
+    """The exit status of a command, None if it was ended at the limit, and the end of what it printed."""
     command = [_filled(word, places) for word in words]
     if not any("{hlo}" in word for word in words):
         command.append(str(places["{hlo}"]))
-    start = time.monotonic()
-    null = subprocess.DEVNULL
-    child = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        bufsize=0,
+    )  # fmt: skip
+    printed = _Printed(child)
     try:
-        return child.wait(limit), time.monotonic() - start
+        return child.wait(limit), printed.end()
     except subprocess.TimeoutExpired:
         _kill(child)
-        return -9, None
+        return None, printed.end()
+
+
+class _Printed(Thread):
+    """Reads what a process prints, so that it does not wait, and keeps the end."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        super().__init__(daemon=True)
+        self.stream, self.kept = child.stdout, b""
+        self.start()
+
+    def run(self) -> None:
+        assert self.stream is not None
+        with self.stream:
+            while part := self.stream.read(1 << 16):
+                self.kept = (self.kept + part)[-_PRINTED:]
+
+    def end(self) -> str:
+        """The end of what the process printed, which has ended."""
+        self.join(_PRINTS)
+        return _end_of_text(self.kept)
+
+
+def _end_of_text(data: bytes) -> str:
+    """The text of the last bytes that were printed, without the part of a line at their begin."""
+    text = data.decode("utf-8", errors="replace")
+    if len(data) == _PRINTED:
+        text = "...\n" + (text.partition("\n")[2] or text)
+    return text.strip()
+
+
+def _with_printed(outcome: Outcome, printed: str) -> Outcome:
+    """A failure with what was printed, whose last line tells it from others."""
+    if not printed:
+        return outcome
+    last = printed.splitlines()[-1].strip()
+    return replace(outcome, message=f"{outcome.message}; {last[:300]}", printed=printed)
 
 
 def _filled(word: str, places: dict[str, Path]) -> str:
@@ -356,12 +400,15 @@ def _python(spec: str, python: str) -> str:
 
 def _finished(module: HloModule, outcome: Outcome, target: Path, seconds: float) -> Outcome:
     """The outcome of a run with the arrays that it has written."""
+    outcome = replace(outcome, seconds=seconds)
     if outcome.status != "ok":
-        return Outcome(outcome.status, (), outcome.message, seconds)
+        return outcome
     try:
-        return Outcome("ok", _leaves(module, target), "", seconds)
+        return replace(outcome, leaves=_leaves(module, target))
+    except FileNotFoundError:
+        return _with_printed(replace(outcome, status="error", message="it wrote no result"), outcome.printed)
     except (OSError, HlokitError) as error:
-        return Outcome("error", (), f"its result cannot be read: {error}", seconds)
+        return replace(outcome, status="error", message=f"its result cannot be read: {error}")
 
 
 def _leaves(module: HloModule, target: Path) -> tuple[np.ndarray[Any, Any], ...]:

@@ -19,12 +19,14 @@ class Outcome:
     leaves    the arrays of the result, in order; empty unless it is ok
     message   what the engine said, or how its process ended
     seconds   from the request to the answer
+    printed   the end of what a command printed, or a process that ended
     """
 
     status: Status
     leaves: tuple[np.ndarray[Any, Any], ...] = ()
     message: str = ""
     seconds: float = 0.0
+    printed: str = ""
 
     def __str__(self) -> str:
         return self.status + (f": {self.message}" if self.message else "")

@@ -1,0 +1,115 @@
+"""Runs that show how far rounding may bring a result: how many there are, and where their loops end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from hlokit.judge.closeness import spread
+from hlokit.judge.closeness.spread import Spread
+
+ROOTS = """HloModule roots
+most { a = f32[] parameter(0) b = f32[] parameter(1) ROOT m = f32[] maximum(a, b) }
+body {
+  s = (s32[], f32[60], f32[60], f32[]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  a = f32[60] get-tuple-element(s), index=1
+  x = f32[60] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  q = f32[60] divide(a, x)
+  t = f32[60] add(x, q)
+  half = f32[] constant(0.5)
+  halves = f32[60] broadcast(half), dimensions={}
+  y = f32[60] multiply(t, halves)
+  d = f32[60] subtract(y, x)
+  r = f32[60] divide(d, y)
+  e = f32[60] abs(r)
+  zero = f32[] constant(0)
+  step = f32[] reduce(e, zero), dimensions={0}, to_apply=most
+  ROOT u = (s32[], f32[60], f32[60], f32[]) tuple(next, a, y, step)
+}
+condition {
+  s = (s32[], f32[60], f32[60], f32[]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  step = f32[] get-tuple-element(s), index=3
+  n = s32[] constant(5000)
+  few = pred[] compare(i, n), direction=LT
+  eps = f32[] constant(1e-7)
+  far = pred[] compare(step, eps), direction=GT
+  ROOT c = pred[] and(few, far)
+}
+ENTRY e {
+  a = f32[60] parameter(0)
+  i = s32[] constant(0)
+  one = f32[] constant(1)
+  s = (s32[], f32[60], f32[60], f32[]) tuple(i, a, a, one)
+  w = (s32[], f32[60], f32[60], f32[]) while(s), condition=condition, body=body
+  ROOT x = f32[60] get-tuple-element(w), index=2
+}"""
+SINE = """HloModule m
+ENTRY e { x = f32[9] parameter(0) y = f32[9] sine(x) ROOT z = f32[9] add(y, x) }"""
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the computations that runs compute, once for each time."""
+    names: list[str] = []
+    original = spread._Perturbed.value_of
+
+    def value_of(self: Any, computation: Any, arguments: Any) -> Any:
+        names.append(computation.name)
+        return original(self, computation, arguments)
+
+    monkeypatch.setattr(spread._Perturbed, "value_of", value_of)
+    return names
+
+
+def test_a_loop_that_ends_where_steps_are_small_does_not_run_on(computed: list[str]) -> None:
+    """Its steps are off by more than that in each pass: a run took all 5,000 passes, and a verdict on igammac minutes."""
+    module, numbers = hk.parse(ROOTS), np.linspace(1, 9, 60, dtype=np.float32)
+    expected = hk.evaluate(module, numbers)
+    passes = 0
+
+    def count(instruction: Any, *_: Any) -> None:
+        nonlocal passes
+        passes += instruction.name == "far"
+
+    hk.evaluate(module, numbers, before=count)
+    assert passes < 12
+    found = Spread(module, [numbers])
+    assert found.near((np.sqrt(numbers),), (expected,)) is None
+    assert found.near((np.sqrt(numbers) * np.float32(1.001),), (expected,)) is not None
+    runs = computed.count("e")
+    assert runs > 40
+    assert computed.count("condition") <= runs * (2 * passes + 17)
+
+
+def test_what_is_asked_of_the_same_program_shares_runs(computed: list[str]) -> None:
+    module, numbers = hk.parse(SINE), np.linspace(1, 9, 9, dtype=np.float32)
+    expected = hk.evaluate(module, numbers)
+    found = Spread(module, [numbers])
+    assert not found.hangs_on_signs((expected * np.float32(1.5),), (expected,))
+    assert len(computed) == 1  # there is no NaN, whose sign might matter
+    for factor in (1.5, 1.4):
+        wrong = expected * np.float32(factor)
+        for overflows in (False, True):
+            assert found.near((wrong,), (expected,), overflows=overflows) is not None
+        assert not found.rules_that_allow((wrong,), (expected,))
+    assert len(computed) == 1 + 4 + 12 + 24 + 2  # the last two look for rules
+
+
+def test_bounds_are_those_of_the_verdicts() -> None:
+    """A result within the bound of each of its elements is near, one beyond that of one element is not."""
+    module, numbers = hk.parse(SINE), np.linspace(1, 9, 9, dtype=np.float32)
+    expected = hk.evaluate(module, numbers)
+    found = Spread(module, [numbers])
+    assert found.near((expected * np.float32(1.5),), (expected,)) is not None
+    room = np.array([found.bound((expected,), 0, (k,)) for k in range(9)], np.float32)
+    assert np.all((room > 1e-7) & (room < 1e-4))
+    assert found.near((expected + 0.9 * room,), (expected,)) is None
+    room[1:] = 0
+    assert found.near((expected + 1.2 * room,), (expected,)) is not None
