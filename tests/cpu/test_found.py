@@ -521,3 +521,22 @@ ENTRY e {
     executable = hk.compile(module)
     assert [reason for reason in executable.reasons if reason[1] == "not compiled"] == []
     assert executable(np.float32([2, 4, 6, 8])).tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("columns", [1, 3, 40])
+@pytest.mark.parametrize("flags", ["unique_indices=true", "indices_are_sorted=true, unique_indices=true"])
+def test_scatters_whose_promises_are_broken(columns: int, flags: str) -> None:
+    """Updates that collide although unique_indices says that none does: all of them count (SCATTER-23)."""
+    indices = np.random.default_rng(0).integers(0, 8, (4600, 1), np.int32)
+    expected = check(
+        ADD
+        + f"""ENTRY e {{ x = s32[800,{columns}] parameter(0)
+          i = s32[4600,1] parameter(1)
+          u = s32[4600,{columns}] parameter(2)
+          ROOT r = s32[800,{columns}] scatter(x, i, u), update_window_dims={{1}}, inserted_window_dims={{0}},
+            scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, {flags}, to_apply=add }}""",
+        np.zeros((800, columns), np.int32),
+        indices,
+        np.ones((4600, columns), np.int32),
+    )
+    assert expected[:8, 0].tolist() == np.bincount(indices[:, 0]).tolist()

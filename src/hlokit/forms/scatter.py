@@ -15,14 +15,11 @@ class Scattering:
     count      number of operands (and of updates). The op's operands: these, the indices, the updates
     window     (update dimension, operand dimension) pairs: along them the target moves with the update, one to one.
                The other update dimensions count index vectors, each of which may hit anything
-    is_unique  no target is hit twice; is_sorted: the index vectors ascend
     combiner   role of the called computation: current values come first, then updates
     """
 
     count: int
     window: tuple[tuple[int, int], ...]
-    is_unique: bool
-    is_sorted: bool
     combiner: str = "to_apply"
 
 

@@ -153,7 +153,7 @@ class Scatter(Op, name="scatter"):
 
     def scatter(self, operands: Sequence[Shape]) -> Scattering:
         window = zip(self.update_window_dims, self._window_dims(operands[0].rank), strict=True)
-        return Scattering(len(operands) // 2, tuple(window), self.unique_indices, self.indices_are_sorted)
+        return Scattering(len(operands) // 2, tuple(window))
 
     def target(self, emit: Emitter, index: Index, *readers: Reader) -> Target:
         indices, updates = readers[len(readers) // 2], readers[-1].shape

@@ -55,7 +55,7 @@ class ScatterSplitter(Pass):
         neutral, vector = neutral_value(scatter.called[0]), op.index_vector_dim
         counts = updates.shape.rank - len(op.update_window_dims)
         windows_last = op.update_window_dims == tuple(range(counts, updates.shape.rank))
-        if neutral is None or op.input_batching_dims or op.unique_indices or not counts or not windows_last:
+        if neutral is None or op.input_batching_dims or not counts or not windows_last:
             return None
         number, window = prod(updates.shape.dimensions[:counts]), updates.shape.dimensions[counts:]
         parts = min(self.parts, updates.shape.size // (_MANY * max(array.shape.size, 1)))

@@ -23,7 +23,7 @@ def keeps_apart(axis: LoopAxis, place: Affine) -> bool:
 def goes_one_by_one(spec: Scattering, sizes: Sequence[int]) -> bool:
     """Whether a scatter of updates of these sizes has many, and no windows that go by vectors."""
     window = prod(sizes[u] for u, _ in spec.window)
-    return window < 4 and prod(sizes) >= _MANY and not spec.is_unique
+    return window < 4 and prod(sizes) >= _MANY
 
 
 _MANY = 4096

@@ -99,8 +99,6 @@ def _guards(build: Build, conditions: Any) -> tuple[Node, ...]:
 
 def _serial(spec: Scattering, index: Index, sizes: tuple[int, ...]) -> int:
     """The axes along which updates may meet at a target: these go in order."""
-    if spec.is_unique:
-        return 0
     moving = {u for u, _ in spec.window}
     last = max((u for u in range(len(index)) if u not in moving and sizes[u] > 1), default=-1)
     serial = 0
