@@ -147,13 +147,18 @@ def _gallery_page(path: Path) -> str:
     title, description = _captions(path)
     module = hlokit.load(path)
     compiled = hlokit.compile(module, target="x86-64-avx2")
-    source = "\n".join(path.read_text(encoding="utf-8").splitlines()[2:])
+    drawn = re.search(r"(?m)^// diagram: (.*)$", path.read_text(encoding="utf-8"))
+    source = "\n".join(line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("//"))
+    routines = "A routine has no loops: its plan writes LLVM IR." if "routine" in compiled.as_text("loops") else ""
     stages = [("HLO", source), ("After the passes", compiled.as_text("hlo")), ("Loops", compiled.as_text("loops"))]
     stages += [(name, _hottest(compiled.as_text(stage))) for name, stage in (("LLVM IR", "llvm"), ("Assembly", "asm"))]
     ops = ", ".join(f"[{opcode}](../ops/{opcode}.md)" for opcode in _opcodes(path))
-    lines = [f"# {title}", "", description, "", f"Ops: {ops}.", "", "::::{tab-set}"]
+    lines = [f"# {title}", "", description, "", f"Ops: {ops}.", ""]
+    lines += [f"```{{hlo-diagram}} {drawn[1]}", "```", ""] if drawn else []
+    lines += ["::::{tab-set}"]
     for name, text in stages:
-        lines += [f":::{{tab-item}} {name}", "```text", text.strip("\n"), "```", ":::"]
+        lines += [f":::{{tab-item}} {name}", "```text", text.strip("\n"), "```"]
+        lines += ["", routines, ":::"] if name == "Loops" and routines else [":::"]
     profile = hlokit.compile(module).profile(*arguments_for(module, None, 0), repeat=20)
     lines += [":::{tab-item} Profile", "```text", str(profile).strip("\n"), "```", _PROFILED, ":::"]
     lines += ["::::", "", "`hlokit compile FILE --emit loops` (or `hlo`, `llvm`, `asm`) prints a stage of any program."]
@@ -163,13 +168,15 @@ def _gallery_page(path: Path) -> str:
 _PROFILED = """\
 `print(hk.compile(module).profile(*arguments, repeat=20))`, on the machine that built this page: the median time of each
 step, and what part of the machine's memory bandwidth and arithmetic it reaches."""
-_SHOWN = 70
-"""Lines of LLVM IR and assembly on a page."""
+_SHOWN, _WHOLE = 70, 200
+"""Lines of LLVM IR and assembly on a page, and up to how many all are shown."""
 
 
 def _hottest(text: str) -> str:
     """The lines about the densest vector arithmetic: the innermost loop."""
     lines = text.splitlines()
+    if len(lines) <= _WHOLE:
+        return text
     dense = [bool(re.search(r"vfmadd|vmulps|llvm\.fma|fmul", line)) for line in lines]
     starts = range(max(1, len(lines) - _SHOWN))
     start = max(starts, key=lambda k: (sum(dense[k : k + _SHOWN]), -k))
@@ -180,7 +187,7 @@ def _hottest(text: str) -> str:
 def _op_page(opcode: str) -> str:
     """What `hlokit ops` prints, with the op's diagrams before its operands."""
     text = re.sub(r"(?m)^(- `[A-Z0-9-]+` )(.*)$", lambda rule: rule[1] + _literal(rule[2]), reference(OPS[opcode]))
-    text = _linked(text, "../rules/")
+    text = re.sub(r"`hk\.(\w+)`", _function_linked, _linked(text, "../rules/"))
     figures = [diagram.figure(program) for program in _programs().get(opcode, ())]
     text = text.replace("\n- operands: ", "\n" + "\n".join([*figures, "- operands: "]), 1)
     shown = [f"[{_captions(path)[0]}](../gallery/{path.stem}.md)" for path in _gallery() if opcode in _opcodes(path)]
@@ -190,6 +197,12 @@ def _op_page(opcode: str) -> str:
     text = re.sub(table, r":::{container} hlo-attributes\n\1:::\n", text)
     head, rules_title, rest = text.partition("\nRules:\n")
     return "\n".join([head, "", *_functions_of(opcode), "## Rules"[: 9 * bool(rules_title)], rest]) + "\n"
+
+
+def _function_linked(found: re.Match[str]) -> str:
+    """A function of hlokit as a link to its description."""
+    known = found[1] in api_names("operations")
+    return f"[{found[0]}](../api/operations.md#{_anchor(found[1])})" if known else found[0]
 
 
 def _functions_of(opcode: str) -> list[str]:

@@ -139,11 +139,14 @@ def test_an_interrupt_is_status_130(capsys: pytest.CaptureFixture[str], folder: 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes are POSIX's")
-@pytest.mark.parametrize("line", ["print large.hlo", "ops add", "ops --help"])
+@pytest.mark.parametrize("line", ["print large.hlo", "ops add", "ops --help", "check many"])
 def test_a_pipe_that_nobody_reads_is_silent(folder: Path, line: str) -> None:
     """As `python -m hlokit`; standard output is a pipe whose other end is closed."""
     body = "".join(f"  v{i} = f32[2] negate(x)\n" for i in range(5000))
     (folder / "large.hlo").write_text(NEGATE.replace("  ROOT", body + "  ROOT"))
+    (folder / "many").mkdir()
+    for i in range(200):
+        (folder / f"many/{i}.hlo").write_text(NEGATE)
     process = subprocess.Popen(
         [sys.executable, "-m", "hlokit", *line.split()], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

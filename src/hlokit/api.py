@@ -936,7 +936,7 @@ def compile(
     Raises
     ------
     VerifyError
-        The module, read with `verify=False`, breaks rules.
+        The module, read with `verify=False`, breaks rules; or a pass of hlokit broke one, which `after` names.
     UnsupportedError
         The backend or the target is unknown, or this machine cannot run machine code.
     ArgumentError

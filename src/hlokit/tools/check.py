@@ -84,6 +84,8 @@ def _check(
         found = [VerifyError([finding]) for finding in error.findings]
     except HlokitError as error:
         found = [error]
+    except BrokenPipeError:  # of standard output
+        raise
     except (OSError, MemoryError) as error:
         facts |= {"status": BAD, "findings": [{"message": message_of(error)}]}
         if not json:
