@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.cpu import costs
 from hlokit.cpu.compiler import compile_program
 from hlokit.cpu.loops.nest import Loops
 from hlokit.cpu.lower.steps import KernelStep
 from hlokit.cpu.target import host
 from tests.fuzz.machine_code import many_chunks
+from tests.targets import targets
 
 
 def same(body: str, *arguments: Any, threads: int = 1) -> None:
@@ -344,3 +347,25 @@ def test_what_takes_several_gathers_for_each_element_is_stored(rows: int) -> Non
     i = rng.integers(0, 60000, (rows, 1)).astype(np.int32)
     np.testing.assert_array_equal(compiled(x, y, i), np.concatenate([x, y, x * y])[i[:, 0]])
     assert any("gathers would make" in why for _, _, why in compiled.reasons) == (rows > 500)
+
+
+@pytest.mark.parametrize("type", ["u8", "bf16", "f32"])
+def test_stores_past_the_caches_are_of_whole_lines(
+    type: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Those after the first piece of an axis may begin within a line, as in the rows of a large 3-D max pool of bf16."""
+    monkeypatch.setenv("HLOKIT_CACHE_DIR", str(tmp_path))  # the key of the cache has no costs
+    monkeypatch.setattr(costs, "STREAM_BYTES", 0)
+    low = {"u8": 0}.get(type, "-inf")
+    text = f"""m {{ a = {type}[] parameter(0)
+      b = {type}[] parameter(1)
+      ROOT c = {type}[] maximum(a, b) }}
+    ENTRY e {{ x = {type}[64,64,1024] parameter(0)
+      i = {type}[] constant({low})
+      ROOT r = {type}[64,32,512] reduce-window(x, i), window={{size=3x3x3 stride=1x2x2 pad=1_1x1_1x1_1}}, to_apply=m }}"""
+    module = hk.parse(text)
+    dtype = module.entry.parameters[0].shape.dtype.numpy
+    x = np.random.default_rng(0).integers(0, 97, (64, 64, 1024)).astype(dtype)
+    expected = hk.evaluate(module, x)
+    for target in ("host", "x86-64-avx2") if "AVX2" in targets() else ("host",):
+        assert np.array_equal(hk.compile(module, target=target)(x), expected)

@@ -68,9 +68,13 @@ class Stores:
         if not loops.streamed or lanes * size < costs.LINE_BYTES or store.buffer.nbytes < costs.STREAMED_ARRAY_BYTES:
             return False
         unit = costs.LINE_BYTES // size
+        axis = scope.lane_axis
+        assert axis is not None
+        bounds = [bound for span in loops.pieces.get(axis, ()) for bound in span if bound < axis.extent]
         return (
             store.buffer not in loops.in_place
-            and all(c % unit == 0 for key, c in store.place.terms if key is not scope.lane_axis)
+            and all(bound % unit == 0 for bound in bounds)  # pieces begin with a line
+            and all(c % unit == 0 for key, c in store.place.terms if key is not axis)
             and store.place.constant % unit == 0
             and lanes % unit == 0
         )
