@@ -9,10 +9,11 @@ import pytest
 
 import hlokit as hk
 from hlokit.cpu.lower.steps import KernelStep, RoutineStep
+from tests.targets import targets
 
 ROWS = "rhs_contracting_dims={0}"
 COLUMNS = "rhs_contracting_dims={1}"
-TARGETS = [None, "x86-64-avx2", "x86-64"]
+TARGETS = [None, *(text for text in ("x86-64-avx2", "x86-64") if text in targets().values())]
 
 
 def compiled(text: str, target: str | None = None, threads: int = 2) -> tuple[Any, list[RoutineStep]]:
