@@ -39,7 +39,8 @@ class Process:
 
 
 def main(count: int, command: list[str]) -> int:
-    ray.init(address=os.environ.get("RAY_ADDRESS"), num_cpus=None if "RAY_ADDRESS" in os.environ else count)
+    own = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": count, "include_dashboard": False}
+    ray.init(address=os.environ.get("RAY_ADDRESS"), **own)
     remote: Any = Process
     processes = [remote.remote() for _ in range(count)]
     host, (coordinator, store) = ray.get(processes[0].places.remote())

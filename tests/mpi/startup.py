@@ -1,9 +1,14 @@
-"""What it takes that processes start and agree, and to keep count of them: python -m tests.mpi.startup [--counts 1 2 4 8].
+"""What it takes that processes start and agree, and to keep count of them.
+
+python -m tests.mpi.startup [--counts 2 4 8] [--jax]
 
 For each number of processes: seconds from the launcher's start until all have imported hlokit, made a world together and
 added a number; processor time of a process for that; the processor time of the hub's thread until then, for a run of a
 program, and for a collective of a program in which devices ask before they meet (where it is known that they come to the same
 collectives, they do not). The last lines extrapolate: a straight line through the hub's times.
+
+With --jax the processes import JAX, with hlokit as its CPU, and call `jax.distributed.initialize`; the sum is over an array of
+all devices. Then: the seconds, the processor time of a process and the most memory that one takes.
 """
 
 from __future__ import annotations
@@ -63,30 +68,62 @@ def process(out: Path) -> None:
     (out / f"{world.rank}.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
-def measured(count: int) -> dict[str, float]:
+def jax_process(out: Path) -> None:
+    import jax
+
+    from bench.processes import of_process
+    from hlokit.interop.jax import use
+
+    use(as_cpu=True)
+    imported = time.process_time()
+    jax.distributed.initialize()
+    count = jax.device_count()
+    rows = jax.NamedSharding(jax.make_mesh((count,), ("x",), (jax.sharding.AxisType.Auto,)), jax.P("x"))
+    x = jax.make_array_from_callback((count,), rows, lambda index: np.ones(count, np.float32)[index])
+    assert float(jax.jit(lambda x: x.sum())(x)) == count == jax.process_count()
+    facts = {"agreed": time.time(), "import_cpu": imported, "start_cpu": time.process_time(), "memory": of_process("VmHWM")}
+    (out / f"{jax.process_index()}.json").write_text(json.dumps(facts), encoding="utf-8")
+
+
+def measured(count: int, kind: str) -> tuple[float, list[dict[str, float]]]:
+    """Seconds until all have agreed, and the figures of each process."""
     with tempfile.TemporaryDirectory() as folder:
         begin = time.time()
-        command = [sys.executable, "-m", "hlokit.launch", "-n", str(count), "--collectives", "mpi", "--", sys.executable]
-        subprocess.run([*command, "-m", "tests.mpi.startup", "--process", folder], cwd=ROOT, check=True, env=os.environ)
+        command = [sys.executable, "-m", "hlokit.launch", "-n", str(count), "--devices", "1", "--collectives", "mpi", "--"]
+        command += [sys.executable, "-m", "tests.mpi.startup", kind, folder]
+        subprocess.run(command, cwd=ROOT, check=True, env=os.environ)
         found = [json.loads((Path(folder) / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(count)]
-    return {
-        "count": count, "seconds": max(f["agreed"] for f in found) - begin,
-        **{name: fmean(f[name] for f in found) for name in ("import_cpu", "start_cpu")},
-        **{name: found[0][name] for name in ("hub_start_cpu", "hub_run_cpu", "hub_more_cpu")},
-    }  # fmt: skip
+    return max(f["agreed"] for f in found) - begin, found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--counts", type=int, nargs="+", default=[2, 4, 8, 16, 32])
-    parser.add_argument("--process", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--jax", action="store_true")
+    for name in ("--process", "--jax-process"):
+        parser.add_argument(name, type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.process is not None:
         process(given.process)
         return
+    if given.jax_process is not None:
+        jax_process(given.jax_process)
+        return
     load = re.split(r"\s", Path("/proc/loadavg").read_text(encoding="utf-8"))[0]
     print(f"{os.cpu_count()} processors, load {load} before the start")
-    rows = [measured(count) for count in given.counts]
+    if given.jax:
+        print("processes  seconds  CPU s: import  a process  memory, MB")
+        for count in given.counts:
+            seconds, found = measured(count, "--jax-process")
+            imports, starts = (fmean(f[name] for f in found) for name in ("import_cpu", "start_cpu"))
+            most = max(f["memory"] for f in found)
+            print(f"{count:9d} {seconds:8.1f} {imports:14.2f} {starts:10.2f} {most / 1e6:11.0f}", flush=True)
+        return
+    rows: list[dict[str, float]] = []
+    for count in given.counts:
+        seconds, found = measured(count, "--process")
+        means = {name: fmean(f[name] for f in found) for name in ("import_cpu", "start_cpu")}
+        rows.append({**found[0], "count": count, "seconds": seconds, **means})
     print("processes  seconds  CPU s: import  a process  hub, start  a run (us)  a collective asked for (us)")
     for row in rows:
         print(f"{row['count']:9d} {row['seconds']:8.1f} {row['import_cpu']:14.2f} {row['start_cpu']:10.2f} "

@@ -79,6 +79,13 @@ def test_a_rank_that_raises_outside_of_a_run_is_missed() -> None:
 
 
 @needs_mpi
+def test_failed_runs_leave_no_communicators_behind() -> None:
+    done = mpirun(2, "-m", "tests.mpi.renewed", 5000)  # MPICH has 2048
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(re.findall(r"rank \d: \d+", done.stdout)) == ["rank 0: 5000", "rank 1: 5000"], done.stdout
+
+
+@needs_mpi
 def test_without_a_guard_mpirun_ends_all() -> None:
     done = mpirun(3, "-m", "tests.mpi.doomed", 1, "unguarded")
     assert done.returncode != 0

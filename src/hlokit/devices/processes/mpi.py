@@ -76,7 +76,10 @@ class MpiEngine:
         return group in self._groups or len(group.ranks) == 1
 
     def renew(self, generation: int) -> None:
-        self._groups.clear()  # not freed: MPI does not say that others need not take part in that
+        """All ranks do so between two runs, and free communicators in one order. MPI keeps those in which operations
+        were begun and left until they are done."""
+        for group in sorted(self._groups, key=repr):
+            self._groups.pop(group).Free()
 
     def prepare(self, group: Group, number: int) -> None:
         if self.is_ready(group):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _START_SECONDS = 300.0
 """For all processes to come together."""
-_LAST_SECONDS = 3.0
+_LAST_SECONDS = 8.0
 """For other processes to see what is wrong."""
 _WAIT_SECONDS = 1.0
 """The longest wait for the store in one call; in between Python hears signals."""
@@ -156,7 +156,8 @@ def _among_gloo(store: Store, name: str, process: int, coordinator: str) -> Call
 
 
 def _see_to_others(store: Store, name: str, process: int, count: int) -> None:
-    """Before processes that disagree end: the store ends with process 0, which waits until the others have seen it."""
+    """Before processes that disagree end: the store ends with process 0, and JAX then ends the others before they can
+    say why. So process 0 waits until they have seen it."""
     store.put(f"{name}/seen/{process}", b"seen")
     end = time.monotonic() + _LAST_SECONDS
     for other in range(1, count) if process == 0 else ():
