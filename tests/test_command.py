@@ -162,6 +162,7 @@ def test_a_pipe_that_nobody_reads_is_silent(folder: Path, line: str) -> None:
         ("print", "FILE is missing."), ("check", "FILES is missing."), ("explain", "LABELS is missing."),
         ("convert add.hlo", "OUTPUT is missing."), ("simulate add.hlo", "--topology is missing."),
         ("print add.hlo --form", "--form takes a value."), ("ops add x y", "Unexpected: x y."),
+        ("reduce add.hlo --mismatch strict", "--mismatch takes 2 values."),
         ("print add.hlo --for x", "Did you mean --form?"), ("opt add.hlo --passes ,", "expected at least one name"),
         ("opt add.hlo --load add.hlo", "--load add.hlo: line 1: SyntaxError: invalid syntax"),
         ("opt add.hlo --load wrong.py", "--load wrong.py: line 2: ZeroDivisionError: division by zero"),

@@ -84,3 +84,14 @@ def test_two_folders_tell_how_two_runs_differ(tmp_path: Path, capsys: pytest.Cap
 def test_a_folder_without_dumps_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path) == 2
     assert "no files of a dump" in capsys.readouterr().err
+
+
+def test_modules_of_the_same_name_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = dump(tmp_path / "dump", last=A)
+    for name, text in (("before_optimizations", A), ("cpu_after_optimizations", B)):
+        (folder / f"module_0005.jit_f.{name}.txt").write_text(text)
+        (folder / f"module_0006.jit_g.{name}.txt").write_text(text)
+    assert run(folder) == 1
+    titles = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert titles[0] == "module_0003 jit_f 0001 simplification.after_algsimp.before_dce"
+    assert titles[-3:-1] == ["module_0005 jit_f cpu_after_optimizations", "jit_g cpu_after_optimizations"]

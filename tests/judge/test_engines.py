@@ -178,3 +178,19 @@ def test_jaxlib_runs_custom_calls_of_lapack() -> None:
         outcome = engine.run(module, [made_up(source, p.shape) for p in module.entry.parameters])
     assert outcome.status == "ok", outcome
     assert len(outcome.leaves) == len([s for s in module.entry.root.shape.leaves() if s.is_array])
+
+
+def test_a_flag_that_xla_does_not_know_is_named() -> None:
+    with engine_of("jaxlib:--xla_nobody=1") as engine:
+        outcome = engine.run(ADD, [X, Y])
+    assert outcome.status == "crash"
+    assert "] Unknown flag in XLA_FLAGS: --xla_nobody=1" in outcome.message
+
+
+def test_the_message_of_a_crash_is_no_frame_of_its_stack(tmp_path: Path) -> None:
+    lines = "F1127 19:44:09.858546   12601 rng.cc:58] Check failed: a == b", "*** Check failure stack trace: ***", "    @  0x7f8 f()"
+    (tmp_path / "tool.py").write_text(f"import os; print({chr(10).join(lines)!r}, flush=True); os.abort()")
+    with CommandEngine(f"{sys.executable} {tmp_path / 'tool.py'}") as engine:
+        outcome = engine.run(ADD, [X, Y])
+    assert str(outcome) == "crash: ended by SIGABRT; rng.cc:58] Check failed: a == b"
+    assert outcome.printed.splitlines()[-1].strip() == "@  0x7f8 f()"

@@ -58,6 +58,16 @@ def test_every_instruction_of_a_program_stands_alone() -> None:
             np.testing.assert_equal(result, values[instruction.name])
 
 
+def test_the_header_says_nothing_of_parameters_that_are_not_there() -> None:
+    """JAX's programs name, for each parameter, whether its sharding may be chosen."""
+    module = hk.parse("HloModule m\nENTRY e { x = f32[2] parameter(0) y = f32[2] parameter(1) s = f32[2] add(x, y) "
+                      "ROOT n = f32[2] negate(s) }")
+    module.allow_spmd_sharding_propagation_to_parameters = (True, True)
+    assert "propagation_to_parameters={true,true}" in str(module)
+    assert "propagation_to" not in str(extracted(module, "n").module)
+    assert "propagation_to_parameters={true,true}" in str(extracted(module, "s").module)
+
+
 @pytest.mark.parametrize(
     ("name", "first", "message"),
     [

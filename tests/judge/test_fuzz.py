@@ -9,6 +9,7 @@ import pytest
 import hlokit as hk
 from hlokit.judge.compare.comparing import Judgement
 from hlokit.judge.engines.outcome import Outcome
+from hlokit.judge.fuzz import campaign
 from hlokit.judge.fuzz.campaign import OF_SHARDINGS, again, cause_of, drawn
 from hlokit.judge.fuzz.graph import COLLECTIVES, Options
 from hlokit.judge.fuzz.mutations import mutated
@@ -125,6 +126,20 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("fuzz", "--rerun") == 2
     assert run("fuzz", "--rerun", "--folder", tmp_path) == 2
     assert "has no findings" in capsys.readouterr().err
+
+
+def test_an_interrupted_campaign_says_how_to_continue(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(campaign, "compared", interrupted)
+    words = "fuzz", "--count", "2", "--engines", "passes", "--ops", "add"
+    assert run(*words, "--folder", tmp_path) == 130
+    assert capsys.readouterr().err == f"interrupted; the same command continues from {tmp_path}\n"
+    assert run(*words) == 130
+    assert capsys.readouterr().err == "error: interrupted\n"
 
 
 def test_report_of_compare(tmp_path: Path) -> None:

@@ -47,6 +47,16 @@ def test_dots_that_add_in_the_type_or_in_f32_are_allowed(name: str, terms: int) 
     assert near((outside,), (want,), module, [x, y], 0) is None
 
 
+def test_a_dot_of_512_ones_that_adds_in_bf16_is_allowed() -> None:
+    """It is off by half: 256 and 1 are 256 in bf16, so the sum stays there. DOTG-17 allows it, and so does the bound."""
+    ones = np.ones((16, 512), ml_dtypes.bfloat16)
+    module = hk.parse(DOT.format(type="bf16", terms=512))
+    inside = np.add.accumulate(ones, axis=1, dtype=ml_dtypes.bfloat16)[:, -1:].repeat(16, 1)
+    want = hk.evaluate(module, ones, ones.T)
+    assert (inside[0, 0], want[0, 0]) == (256, 512)
+    assert near((inside,), (want,), module, [ones, ones.T], 0) is None
+
+
 @pytest.mark.parametrize("factor", [0.0, -1.0, 2.0, 4.0])
 @pytest.mark.parametrize("terms", [8, 64, 512])
 @pytest.mark.parametrize("name", TYPES)

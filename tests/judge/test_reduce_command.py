@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.tools import reduce
 from hlokit.tools.main import main
 from tests.judge.test_reduce import DEEP
 
@@ -95,3 +96,17 @@ def test_checks_that_are_true_of_nothing_or_of_everything(program: Path, capsys:
     assert run(program, "--mismatch", "reference", "passes") == 2
     assert "reduce --mismatch reference passes: " in capsys.readouterr().err
     assert not program.with_name("deep.reduced.hlo").exists()
+
+
+def test_an_interrupted_reduction_says_how_to_continue(
+    program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reduce, "reduce_module", interrupted)
+    words = program, "--check", 'grep -q " log("'
+    assert run(*words, "--log", tmp_path / "log") == 130
+    assert capsys.readouterr().err == f"interrupted; the same command continues from the last step in {tmp_path / 'log'}\n"
+    assert run(*words) == 130
+    assert capsys.readouterr().err == "error: interrupted\n"

@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from hlokit.api import verify
 from hlokit.errors import ArgumentError
@@ -35,7 +37,7 @@ def compare(
     random: int | None = None,
     timeout: float = 60.0,
     memory: int = 0,
-    bisect: bool = True,
+    bisect: Annotated[bool, Parameter(negative="--no-bisect")] = True,
     json: bool = False,
     report: Path | None = None,
     reduce_limit: float = 60.0,
@@ -71,7 +73,7 @@ def compare(
     memory:
         limit of an engine's address space, in megabytes; 0: no limit.
     bisect:
-        search for the instruction or the pass that makes a result wrong (--no-bisect: do not).
+        search for the instruction or the pass that makes a result wrong, which runs the engines several times.
     json:
         print JSON.
     report:

@@ -12,7 +12,7 @@ from hlokit.judge.fuzz.campaign import fuzz as run_campaign
 from hlokit.judge.fuzz.graph import Options
 from hlokit.tools.files import loaded
 from hlokit.tools.progress import progress
-from hlokit.tools.status import DONE, FOUND
+from hlokit.tools.status import DONE, FOUND, INTERRUPTED
 
 _TYPES = "pred,s8,s32,s64,u8,u32,bf16,f16,f32,f64,c64"
 
@@ -38,7 +38,8 @@ def fuzz(
     """Runs random programs on engines, each in a separate process, and judges their results against the reference.
 
     Findings are reduced, grouped by their cause, and kept in FOLDER: program.hlo, arguments.npz and report.md for each
-    cause. If the command is interrupted, running it again continues. Exit status 1 if there are findings.
+    cause. If the command is interrupted, running it again with the same FOLDER continues. Exit status 1 if there are
+    findings.
 
     Parameters
     ----------
@@ -100,12 +101,18 @@ def fuzz(
             dynamic=False, layouts=False, wild=0.05, denormals=False, identities=True, largest=largest,
         )  # fmt: skip
     modules = [loaded(file) for file in files]
-    with progress("programs", count) as advance:
-        found = run_campaign(
-            count, names, seed=seed, options=options, modules=modules,
-            mutate=[loaded(file) for file in mutate or ()], shardings=shardings, collectives=collectives,
-            folder=folder, seconds=timeout, reduce_seconds=reduce_limit, on_finding=_tell, on_program=advance,
-        )  # fmt: skip
+    try:
+        with progress("programs", count) as advance:
+            found = run_campaign(
+                count, names, seed=seed, options=options, modules=modules,
+                mutate=[loaded(file) for file in mutate or ()], shardings=shardings, collectives=collectives,
+                folder=folder, seconds=timeout, reduce_seconds=reduce_limit, on_finding=_tell, on_program=advance,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        if folder is None:
+            raise
+        print(f"interrupted; the same command continues from {folder}", file=sys.stderr)
+        return INTERRUPTED
     print(json_module.dumps(found.to_json(), indent=2) if json else found)
     return FOUND if found.findings else DONE
 

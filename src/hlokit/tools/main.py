@@ -60,7 +60,9 @@ def _usage(error: CycloptsError) -> str:
         if field.is_positional:
             message = f"{name.removeprefix('--').upper()} is missing."
         else:
-            message = f"{name} is missing." if field.required else f"{name} takes a value."
+            count = max(1, error.argument.token_count()[0])
+            values = "a value" if count == 1 else f"{count} values"
+            message = f"{name} is missing." if field.required else f"{name} takes {values}."
     elif isinstance(error, UnusedCliTokensError):
         message = f"Unexpected: {' '.join(error.unused_tokens or [])}."
     return f"error: {message} (hlokit {' '.join((*(error.command_chain or ()), '--help'))} tells more)"

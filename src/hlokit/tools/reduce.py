@@ -31,7 +31,7 @@ from hlokit.judge.reduce.search import Step
 from hlokit.tools.files import loaded, write
 from hlokit.tools.inputs import arguments_for
 from hlokit.tools.progress import Advance, progress
-from hlokit.tools.status import DONE
+from hlokit.tools.status import DONE, INTERRUPTED
 
 _SCRIPT = '''"""Shows the fault again: {what}"""
 
@@ -91,7 +91,7 @@ def reduce(
     random:
         the seed of random arguments, if there is no input.
     output:
-        the file to write.
+        the file to write, by default FILE with .reduced.hlo.
     log:
         a folder for every step, from which an interrupted reduction continues.
     time_limit:
@@ -122,7 +122,13 @@ def reduce(
         advance = stack.enter_context(progress("reducing", time_limit))
         note = _Log(log)
         watched = _Watched(is_bad, note, advance, time_limit is not None)
-        found = reduce_module(module, watched, arguments, time_limit=time_limit, on_step=note)
+        try:
+            found = reduce_module(module, watched, arguments, time_limit=time_limit, on_step=note)
+        except KeyboardInterrupt:
+            if log is None:
+                raise
+            print(f"interrupted; the same command continues from the last step in {log}", file=sys.stderr)
+            return INTERRUPTED
     write(output, found.module.to_text("short_parsable").encode())
     inputs, script = output.with_suffix(".npz"), output.with_suffix(".py")
     write(inputs, npz_of(tuple(found.arguments or ()), "in"))

@@ -485,6 +485,8 @@ def _off(value: Any, instruction: Instruction, operands: Sequence[Any], noise: _
         scales = _scales(value, instruction, operands)
         alike = [o for o in operands if is_array(o) and o.shape == value.shape]
         cancels = np.all([(o.real != 0) & (o.imag != 0) for o in alike] or [False], axis=0)
+        if not getattr(instruction.op, "exact_complex", True):  # a part that is zero may be off, too
+            cancels = np.ones(value.shape, bool)
         parts = zip((value.real, value.imag), scales, strict=True)
         found.real, found.imag = (_moved(p, instruction, operands, scale, cancels, noise) for p, scale in parts)
     elif is_floating(value.dtype):

@@ -227,6 +227,7 @@ class _Judge:
         self.module, self.arguments, self.expected = module, arguments, expected
         self.bisect = bisect
         self.spread = Spread(module, arguments)
+        self.seen: dict[str, _Seen] = {}
 
     def of(self, engine: Engine, outcome: Outcome) -> Judgement:
         if outcome.status == "unsupported":
@@ -306,7 +307,8 @@ class _Judge:
 
     def _left_open(self, engine: Engine, ours: tuple[Any, ...]) -> tuple[str, ...]:
         """The rules that leave the engine's result open. Where a rule tells of each value whether it allows it, and the
-        engine has the same result beside the values that lead to it, these decide; else how far results vary does."""
+        engine has the same result beside the values that lead to it, these decide; else how far results vary does, or
+        each instruction by itself."""
         told = {opcode for opening in OPEN.values() if opening.allows is not None for opcode in opening.opcodes}
         if any(instruction.opcode in told for instruction in self.module.entry.instructions):
             seen = self._seen(engine)
@@ -315,9 +317,20 @@ class _Judge:
                     return seen.labels
                 if seen.instruction is not None and computed_by(seen.instruction).opcode in told:
                     return ()
-        return self.spread.rules_that_allow(ours, tuple(leaves(self.expected)))
+        labels = self.spread.rules_that_allow(ours, tuple(leaves(self.expected)))
+        if labels:
+            return labels
+        seen = self._seen(engine)  # an engine may use what a rule leaves open for one instruction and not for another
+        is_same = bool(seen.result) and differs(seen.result, ours) is None
+        return seen.labels if is_same and seen.instruction is None else ()
 
     def _seen(self, engine: Engine) -> _Seen:
+        """`_values_seen`, once for each engine."""
+        if engine.name not in self.seen:
+            self.seen[engine.name] = self._values_seen(engine)
+        return self.seen[engine.name]
+
+    def _values_seen(self, engine: Engine) -> _Seen:
         """The values of the entry's instructions on the engine beside the reference's of the operands that the engine
         computed. The engine runs the program with all these values as results, so errors do not add up."""
         shown = self.module.clone()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,18 +21,23 @@ _LAST = 10_000
 
 @dataclass(frozen=True)
 class Stage:
-    """A file that holds a module: as it came, after a pass ("algsimp", number 12), or as it was compiled."""
+    """A file that holds a module: as it came, after a pass ("algsimp", number 12), or as it was compiled.
+
+    shares_name   whether another module in the folder has the same name, so that a title needs the number
+    """
 
     path: Path
     number: int
     module: str
     turn: int
     name: str
+    shares_name: bool = False
 
     @property
     def title(self) -> str:
         turn = f"{self.turn:04} " if 0 <= self.turn < _LAST else ""
-        return f"{self.module} {turn}{self.name}"
+        number = f"module_{self.number:04} " if self.shares_name else ""
+        return f"{number}{self.module} {turn}{self.name}"
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,11 @@ def stages_in(folder: Path) -> list[list[Stage]]:
             found[number, module].append(Stage(path, number, module, turn, match["passes"] or match["stage"]))
     if not found:
         raise ArgumentError(f"{folder}: no files of a dump (module_0000.NAME.before_optimizations.txt and the like)")
-    return [_without_copies(sorted(found[key], key=lambda s: s.turn)) for key in sorted(found)]
+    names = Counter(module for _, module in found)
+    return [
+        [replace(s, shares_name=names[s.module] > 1) for s in _without_copies(sorted(found[key], key=lambda s: s.turn))]
+        for key in sorted(found)
+    ]
 
 
 def steps_within(folder: Path) -> Iterator[FilePair]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import selectors
 import shlex
 import shutil
@@ -32,6 +33,8 @@ OWN = ("reference", "passes", "compiled", "compiled-1", "strict", "partitioned",
 """hlokit's engines: the reference, also after the passes; machine code on all threads and on one; strict code; parts of
 a program with shardings on the devices of its mesh, by the reference or as machine code."""
 
+_FRAME = re.compile(r"\s*(?:@\s+0x|\*\*\* )")
+_PREFIX = re.compile(r"[EF]\d{4} \S+ +\d+ ")
 _START = 120.0
 """Seconds that a process may take until it is ready."""
 _MOST_OUTPUT = 1 << 32
@@ -351,11 +354,12 @@ def _end_of_text(data: bytes) -> str:
 
 
 def _with_printed(outcome: Outcome, printed: str) -> Outcome:
-    """A failure with what was printed, whose last line tells it from others."""
-    if not printed:
+    """A failure with what was printed, whose last line tells it from others: not a frame of a stack trace, and without
+    the time and the thread that XLA's messages begin with."""
+    said = [line.strip() for line in printed.splitlines() if not _FRAME.match(line)]
+    if not said:
         return outcome
-    last = printed.splitlines()[-1].strip()
-    return replace(outcome, message=f"{outcome.message}; {last[:300]}", printed=printed)
+    return replace(outcome, message=f"{outcome.message}; {_PREFIX.sub('', said[-1])[:300]}", printed=printed)
 
 
 def _filled(word: str, places: dict[str, Path]) -> str:

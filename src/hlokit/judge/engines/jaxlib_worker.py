@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "9")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors, such as flags that XLA does not know
 os.environ["JAX_PLATFORMS"] = sys.argv[1]
 os.environ["HLOKIT_AS_CPU"] = "0"
 

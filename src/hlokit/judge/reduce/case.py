@@ -80,13 +80,18 @@ def _remove_uncalled(module: HloModule) -> None:
 
 
 def _drop_header(module: HloModule) -> None:
-    """Drops what the header says of parameters and results that have other shapes now."""
+    """Drops what the header says of parameters and results that have other shapes now, or another number."""
     signature = module.entry.signature()
     shapes = [*signature.parameters, signature.result]
     said = [*(module.parameter_layouts or signature.parameters), module.result_layout or signature.result]
     if [s.logical for s in shapes] != [s.logical for s in said]:
         module.parameter_layouts = module.result_layout = None
         module.input_output_alias, module.buffer_donor = [], []
+    if len(module.allow_spmd_sharding_propagation_to_parameters) not in (1, len(signature.parameters)):
+        module.allow_spmd_sharding_propagation_to_parameters = ()
+    results = len(signature.result.elements) if signature.result.is_tuple else 1
+    if len(module.allow_spmd_sharding_propagation_to_output) not in (1, results):
+        module.allow_spmd_sharding_propagation_to_output = ()
 
 
 def fitted(value: Any, shape: Shape) -> Any:
