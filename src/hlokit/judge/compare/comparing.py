@@ -337,8 +337,8 @@ class _Judge:
         root = shown.entry.root
         kept = _with_all_values(shown)
         outcome = engine.run(shown, self.arguments) if kept else None
-        if outcome is None or outcome.status != "ok":
-            return _Seen()
+        if outcome is None or outcome.status != "ok" or len(outcome.leaves) != len(kept) * devices_of(shown):
+            return _Seen()  # a stage of a dump gives its own results, whatever it is asked
         place = {instruction: number for number, instruction in enumerate(shown.entry.post_order())}
         foreign = is_foreign(engine)
 
