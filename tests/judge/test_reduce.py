@@ -265,8 +265,19 @@ cond { v = f32[] parameter(0) one = f32[] constant(1) ROOT c = pred[] compare(v,
 ENTRY e { x = f32[] parameter(0) ROOT w = f32[] while(x), condition=cond, body=body }"""
     module, given = hk.parse(text), [np.float32(4)]
     assert hk.evaluate(module, *given) == 1
+    assert near((np.float32(2),), (np.float32(1),), module, given, 0, seconds=60) is None  # which is open, then
+
+
+def test_long_runs_of_the_reference_are_ended() -> None:
+    text = """HloModule slow
+body { t = (s32[], f32[]) parameter(0) i = s32[] get-tuple-element(t), index=0 v = f32[] get-tuple-element(t), index=1
+  one = s32[] constant(1) j = s32[] add(i, one) w = f32[] cosine(v) ROOT r = (s32[], f32[]) tuple(j, w) }
+cond { t = (s32[], f32[]) parameter(0) i = s32[] get-tuple-element(t), index=0 n = s32[] constant(1000000000)
+  ROOT c = pred[] compare(i, n), direction=LT }
+ENTRY e { x = f32[] parameter(0) z = s32[] constant(0) t = (s32[], f32[]) tuple(z, x)
+  l = (s32[], f32[]) while(t), condition=cond, body=body ROOT w = f32[] get-tuple-element(l), index=1 }"""
     with pytest.raises(hk.EvaluationError, match=r"no result within 0\.2 s"):
-        near((np.float32(2),), (np.float32(1),), module, given, 0, seconds=0.2)
+        near((np.float32(2),), (np.float32(1),), hk.parse(text), [np.float32(4)], 0, seconds=0.2)
 
 
 def test_an_element_that_only_a_condition_takes_is_kept() -> None:

@@ -93,3 +93,19 @@ def test_training_gives_the_same_weights_in_threads_and_processes() -> None:
     processes = mpirun(4, example)
     assert processes.returncode == 0, processes.stderr
     assert threads.stdout.removeprefix("4 threads") == processes.stdout.removeprefix("4 processes")
+
+
+@needs_mpi
+def test_no_thread_of_a_world_outlives_it() -> None:
+    """One that wakes while the interpreter is finalized, as MPI_Finalize waits for other ranks, ends the process."""
+    script = """
+import threading, time
+import hlokit as hk
+world = hk.mpi_world()
+if world.rank == 0:
+    time.sleep(0.5)  # the other rank has left by then, which this one hears
+world.close()
+print([t.name for t in threading.enumerate() if t is not threading.main_thread()])
+"""
+    done = mpirun(2, "-c", script)
+    assert (done.returncode, done.stdout) == (0, "[]\n[]\n"), done.stdout + done.stderr

@@ -75,6 +75,9 @@ def is_silent(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
+_JOIN_SECONDS = 2.0
+
+
 class Line:
     """A connection to the hub, and a thread that listens to it.
 
@@ -92,7 +95,8 @@ class Line:
         self._taking = threading.Lock()
         self._sending = threading.Lock()
         self._closed = False
-        threading.Thread(target=self._listen, name="hlokit line", daemon=True).start()
+        self._thread = threading.Thread(target=self._listen, name="hlokit line", daemon=True)
+        self._thread.start()
 
     def open(self, devices: Iterable[int]) -> None:
         """From now on these devices of the rank have queues, which are empty, and no others."""
@@ -127,10 +131,13 @@ class Line:
             return None
 
     def close(self) -> None:
+        """Ends the thread: one that runs while the interpreter is finalized ends the process by SIGSEGV."""
         self._closed = True
         with suppress(OSError):
             self._end.shutdown(socket.SHUT_RDWR)
         self._end.close()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_JOIN_SECONDS)
 
     def _listen(self) -> None:
         incoming, why = Incoming(), "its process ended"

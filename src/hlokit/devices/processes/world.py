@@ -94,6 +94,8 @@ class World:
         """This rank is through with its program, and others may not be."""
         self._unplaced: Message | None = None
         """The loss of a process that came between runs."""
+        self._grace: threading.Timer | None = None
+        """Runs `_give_up` some time after a process is gone."""
         self._numbers: dict[Instruction, int] = {}
         self._collectives: WeakKeyDictionary[Instruction, dict[Hashable, Collective | None]] = WeakKeyDictionary()
         self._staging = Staging()
@@ -123,6 +125,9 @@ class World:
         message = error_message(left, f"rank {self.rank}")
         self._line.tell(do="leave", error=message, failed=error is not None)
         self._line.close()
+        if self._grace is not None and self._grace is not threading.current_thread():
+            self._grace.cancel()
+            self._grace.join(_GRACE_SECONDS)
         if self._hub is not None:
             self._hub.join(_GRACE_SECONDS)
         self._engine.close()
@@ -564,9 +569,9 @@ class World:
             self._lose(message["error"])
             if self.is_broken and self._unplaced:  # at once: without its coordinator JAX ends this process
                 self._print_lost()
-            timer = threading.Timer(_GRACE_SECONDS, self._give_up, [message["failed"]])
-            timer.daemon = True
-            timer.start()
+            self._grace = threading.Timer(_GRACE_SECONDS, self._give_up, [message["failed"]])
+            self._grace.daemon = True
+            self._grace.start()
         self._stop()
         for own in tuple(self._own.values()):
             own.halt()
