@@ -36,3 +36,17 @@ def test_commands_of_the_page_run(line: str) -> None:
 
 def test_there_are_commands() -> None:
     assert len(COMMANDS) >= 2
+
+
+@needs_mpi
+def test_the_script_of_the_page_runs(tmp_path: Path) -> None:
+    script = re.search(r"This is a whole `train.py`:\n\n```\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert script is not None
+    (tmp_path / "train.py").write_text(script[1], encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "hlokit.launch", "-n", "2", "--", sys.executable, "train.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS,
+        env={**os.environ, "JAX_PLATFORMS": "hlokit,cpu", "PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[0] [0.124244"), done.stdout

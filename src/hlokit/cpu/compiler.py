@@ -16,7 +16,7 @@ from hlokit.cpu.lower.steps import Step, StepBlock, Subprogram
 from hlokit.cpu.target import Target
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.computation import Computation
-from hlokit.hlo.module import HloModule, check_runs
+from hlokit.hlo.module import HloModule, refuse_buffers
 from hlokit.interpreter.process import MAX_CALL_DEPTH
 from hlokit.passes.call_inliner import CallInliner
 from hlokit.passes.conditional_simplifier import ConditionalSimplifier
@@ -105,7 +105,7 @@ def compile_program(
     Raises UnsupportedError for loops and conditionals in each other deeper than the interpreter calls, and for
     arguments or results that are buffers.
     """
-    check_runs(module)
+    refuse_buffers(module)
     if not optimised:
         module = optimize(module, EXACT if strict else PIPELINE)
     _refuse_deep(module)

@@ -80,10 +80,10 @@ def check_is_module(given: object) -> None:
         given.is_unverified = False
 
 
-def check_runs(module: HloModule) -> None:
+def refuse_buffers(module: HloModule) -> None:
     """Raises UnsupportedError for a program whose arguments or results would be buffers (CCALL-14)."""
     for found in module.entry.program_shape.buffers():
-        raise UnsupportedError(f"{module.name}: {found}: arguments and results are not buffers [CCALL-14]")
+        raise UnsupportedError(f"{module.name}: {found}, a buffer; expected arrays as arguments and results [CCALL-14]")
 
 
 class HloModule:

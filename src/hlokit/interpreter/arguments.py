@@ -9,7 +9,7 @@ import numpy as np
 
 from hlokit.errors import ArgumentError, HlokitError
 from hlokit.hlo.computation import counted
-from hlokit.hlo.module import HloModule, check_runs
+from hlokit.hlo.module import HloModule, refuse_buffers
 from hlokit.hlo.values import TOKEN_VALUE, Array, fits, is_ndarray, is_sequence
 from hlokit.types import dtype as dtypes
 from hlokit.types.literal import as_array
@@ -18,7 +18,7 @@ from hlokit.types.shape import Shape
 
 def arguments_of(module: HloModule, args: Sequence[Any]) -> list[Any]:
     """The values of the entry's parameters. Raises ArgumentError (EXEC-3), UnsupportedError for buffers."""
-    check_runs(module)
+    refuse_buffers(module)
     parameters = module.entry.parameters
     if len(args) != len(parameters):
         raise wrong_count(module.name, len(parameters), args)
@@ -30,7 +30,7 @@ def arguments_of(module: HloModule, args: Sequence[Any]) -> list[Any]:
 def wrong_count(program: str, expected: int, args: Sequence[Any]) -> ArgumentError:
     """The error of a call with another number of arguments than the program's parameters."""
     trees = any(isinstance(a, dict) for a in args)
-    hint = "; a program takes arrays, of a tree of them jax.tree.leaves(args)" if trees else ""
+    hint = "; a dict is not an array: jax.tree.leaves(args) lists the arrays of JAX's arguments" if trees else ""
     return ArgumentError(f"{program} takes {counted(expected, 'argument')}, got {len(args)}{hint} [EXEC-3]")
 
 

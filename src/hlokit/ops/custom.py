@@ -33,6 +33,7 @@ _API_VERSIONS = (
 
 TYPED_FFI = _API_VERSIONS[-1]
 BUFFER_TARGETS = ("Pin", "Unpin", "CreateBuffer")
+"""Targets that make buffers and arrays of each other (CCALL-11 to CCALL-13)."""
 DEVICES = "hlokit.devices"
 """The module's frontend attribute that says which devices its processes are, where they are not 0, 1, 2, ..."""
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hlokit.errors import ShapeError, UnsupportedError
+from hlokit.errors import HlokitError, ShapeError, UnsupportedError
 from hlokit.stablehlo.lexer import (
     ATTRIBUTE,
     FLOAT,
@@ -66,18 +66,27 @@ _MEMREF = re.compile(r"memref<((?:[0-9]+x)*(?:\w+|complex<\w+>)) *(?:,.*)?>", re
 
 
 def shape_of(type: Any) -> Shape | None:
-    """The shape that HLO has for a type: of a memref a buffer, of a quantised tensor that of its integers."""
+    """The shape that HLO has for a type, if any: of a memref a buffer, of a quantised tensor that of its integers."""
+    if isinstance(type, Shape):
+        return type
     if isinstance(type, QuantizedTensor):
         return type.shape
-    if isinstance(type, OtherType) and (memref := _MEMREF.fullmatch(type.text)) is not None:
-        content = AttributeReader(MlirLexer(f"tensor<{memref[1]}>")).type()
-        return Shape.buffer(content) if isinstance(content, Shape) else None
-    if isinstance(type, OtherType) and type.text.startswith("tuple<"):
-        elements = AttributeReader(MlirLexer(type.text[len("tuple<") : -1])).types_with_commas()
-        shapes = [shape for element in elements if (shape := shape_of(element)) is not None]
-        return Shape.tuple(shapes) if len(shapes) == len(elements) else None
-    return type if isinstance(type, Shape) else None
+    return _with_buffers(type.text) if isinstance(type, OtherType) else None
 
+
+def _with_buffers(text: str) -> Shape | None:
+    """The shape of a memref, or of a tuple that has one."""
+    try:
+        if (memref := _MEMREF.fullmatch(text)) is not None:
+            content = shape_of(AttributeReader(MlirLexer(f"tensor<{memref[1]}>")).type())
+            return Shape.buffer(content) if content is not None else None
+        if text.startswith("tuple<"):
+            elements = AttributeReader(MlirLexer(text[len("tuple<") : -1])).types_with_commas()
+            shapes = [shape for element in elements if (shape := shape_of(element)) is not None]
+            return Shape.tuple(shapes) if len(shapes) == len(elements) else None
+    except HlokitError:  # such as a name that the text around it has given to a type
+        return None
+    return None
 
 
 class AttributeReader:

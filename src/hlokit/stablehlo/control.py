@@ -13,7 +13,7 @@ from hlokit.builder.core import XlaOp
 from hlokit.errors import ArgumentError
 from hlokit.hlo.computation import Computation
 from hlokit.ops.control_flow import Call, Conditional, While
-from hlokit.ops.custom import CustomCall
+from hlokit.ops.custom import BUFFER_TARGETS, CustomCall
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
 from hlokit.stablehlo import checks, chlo, collectives, dynamic, manual
 from hlokit.stablehlo.movement import constant
@@ -208,7 +208,7 @@ def _custom(site: Site, target: str) -> list[XlaOp]:
         "custom_call_has_side_effect": site.boolean("has_side_effect", default=False),
         "api_version": _API_VERSIONS[version],
         "operand_layout_constraints": constraints,
-        "output_to_operand_aliasing": tuple(_aliases(site)) or (((), 0, ()),) * (target in ("Pin", "Unpin")),
+        "output_to_operand_aliasing": tuple(_aliases(site) or _implied_aliases(site, target)),
         "output_shape": shape,
     }
     called: list[Any] = []
@@ -317,6 +317,11 @@ def _tiled(site: Site, shapes: list[Shape]) -> list[Shape]:
 
 _COMBINED = -(2**63)
 """The size of a tile that HLO writes as `*`: its dimension is combined with the next."""
+
+
+def _implied_aliases(site: Site, target: str) -> list[tuple[tuple[int, ...], int, tuple[int, ...]]]:
+    """Pin and Unpin return their operand's memory, which JAX does not write."""
+    return [((), 0, ())] if target in BUFFER_TARGETS and site.operands else []
 
 
 def _aliases(site: Site) -> list[tuple[tuple[int, ...], int, tuple[int, ...]]]:

@@ -135,7 +135,7 @@ class GlooEngine:
         if len(group.ranks) == 1:
             whole[...] = data
             return
-        if any(sizes):  # PyTorch's all-gather copies on threads that spin: ten times the processor time
+        if any(sizes):  # PyTorch's all-gather took eight times the processor time (17 and 2 ms for 4 MB)
             count = len(sizes)
             self.exchange(group, np.tile(data, count), [data.size] * count, whole, sizes)
 

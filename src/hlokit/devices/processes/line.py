@@ -21,6 +21,8 @@ MOST_BYTES = 2**28
 """The most bytes of one message."""
 _QUIET_SECONDS = 2
 """Without a sign from the other machine, until it is asked for one; three unanswered times, and it is lost."""
+_JOIN_SECONDS = 2.0
+"""For the listening thread to end."""
 _UNANSWERED_MILLISECONDS = 8000
 """For the other machine to acknowledge bytes."""
 
@@ -73,9 +75,6 @@ def version() -> str:
 def is_silent(error: Exception) -> bool:
     """Whether a connection broke because nothing came from its other end."""
     return isinstance(error, OSError) and error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
-
-
-_JOIN_SECONDS = 2.0
 
 
 class Line:
