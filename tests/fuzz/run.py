@@ -141,6 +141,7 @@ def finding(check: object, seed: int) -> str | None:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.run", description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many, if count is not reached")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--illegal", action="store_true")
     parser.add_argument("--text", action="store_true")
@@ -174,8 +175,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print((shaped_draw(options.show) if options.shaped else usual).module)
         return 0
     start, kinds, examples = time.perf_counter(), Counter[str](), dict[str, tuple[int, str]]()
+    done = 0
     for seed in range(options.seed, options.seed + options.count):
-        found = finding(check, seed)
+        if time.perf_counter() - start > options.seconds:
+            break
+        found, done = finding(check, seed), done + 1
         if found:
             if options.each:
                 print(f"seed {seed}: {found[:600]}", flush=True)
@@ -186,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed, found = examples[kind]
         print(f"{count:5} e.g. seed {seed}: {found[:600]}")
     unseen = "".join(f"{count} {reason}, " for reason, count in left.items())
-    print(f"{options.count} modules, {unseen}{sum(kinds.values())} findings, {time.perf_counter() - start:.1f} s")
+    print(f"{done} modules, {unseen}{sum(kinds.values())} findings, {time.perf_counter() - start:.1f} s")
     return 1 if kinds else 0
 
 
