@@ -12,6 +12,7 @@ from hlokit.cpu.loops.expr import Buffer
 from hlokit.cpu.lower.buffers import Assignment, assign
 from hlokit.cpu.lower.context import Context
 from hlokit.cpu.lower.program import lower, own_results, parameter_buffers
+from hlokit.cpu.lower.schedule import lighten
 from hlokit.cpu.lower.steps import Step, StepBlock, Subprogram
 from hlokit.cpu.target import Target
 from hlokit.errors import UnsupportedError
@@ -124,6 +125,7 @@ def compile_program(
     constants = list(context.constants)
     for subprogram in subprograms:
         _place(subprogram, context)
+    lighten(block, context, results)
     assignment = assign(block, flat, results, context.constants.values(), donated)
     for each in blocks:
         preparation.block(each, kernels=True)
@@ -141,6 +143,7 @@ def compile_program(
 
 def _place(subprogram: Subprogram, context: Context) -> None:
     """Places for a subprogram's buffers; callers keep memory for those that are not theirs."""
+    lighten(subprogram.block, context, subprogram.results)
     subprogram.assignment = assign(subprogram.block, subprogram.arguments, subprogram.results, ())
     nbytes = subprogram.assignment.nbytes
     for call in subprogram.calls if nbytes else ():

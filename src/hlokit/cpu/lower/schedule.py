@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from hlokit.cpu.loops.expr import Buffer
+from hlokit.cpu.lower.context import Context
 from hlokit.cpu.lower.leaves import Leaves
-from hlokit.cpu.lower.steps import Step
+from hlokit.cpu.lower.lives import Lives, Unit
+from hlokit.cpu.lower.steps import ConditionalStep, Step, StepBlock, WhileStep
 from hlokit.hlo.instruction import Instruction
 
 
 def ordered(steps: Sequence[Step], leaves: Leaves) -> list[Step]:
     """The steps so that each comes after what it waits for, else in the instructions' order."""
-    missing = [0] * len(steps)
-    followers: list[list[int]] = [[] for _ in steps]
-    for edges in (_by_buffers(steps), _by_effects(steps, leaves), _by_control(steps)):
-        for before, then in edges:
-            followers[before].append(then)
-            missing[then] += 1
+    missing, followers = _waiting(steps, leaves.context)
 
     def place(k: int) -> tuple[int, int]:
         return max((leaves.position.get(i, 0) for i in steps[k].instructions), default=0), k
@@ -39,6 +36,80 @@ def ordered(steps: Sequence[Step], leaves: Leaves) -> list[Step]:
     return order
 
 
+def lighten(
+    block: StepBlock, context: Context, kept: Collection[Buffer] = (), loop: WhileStep | None = None
+) -> None:
+    """Reorders the steps of a block, and of the blocks in it, if less memory is in use at once then.
+
+    Of the steps that may be next, the one is taken that adds the fewest bytes. The order stays as it is where that
+    does not save a megabyte. Routines are written, so that their scratch memory counts; chains stay together.
+
+    kept, loop  as of Lives
+    """
+    for step in block.steps:
+        if isinstance(step, WhileStep):
+            lighten(step.condition, context)
+            lighten(step.body, context, loop=step)
+        elif isinstance(step, ConditionalStep):
+            for branch in step.branches:
+                lighten(branch, context)
+    lives = Lives(block, context, kept, loop)
+    usual = lives.peak(lives.units)
+    if usual < _WORTH:
+        return
+    order = _lightest(lives, context)
+    if usual - lives.peak(order) >= _WORTH:
+        block.steps = [step for unit in order for step in unit.steps]
+
+
+_WORTH = 1 << 20
+"""Bytes that another order must save."""
+
+
+def _lightest(lives: Lives, context: Context) -> list[Unit]:
+    numbers = {step: k for k, unit in enumerate(lives.units) for step in unit.steps}
+    missing, followers = [0] * len(lives.units), [set[int]() for _ in lives.units]
+    steps = [step for unit in lives.units for step in unit.steps]
+    _, after = _waiting(steps, context)
+    for before, thens in zip(steps, after):
+        for then in thens:
+            one, other = numbers[before], numbers[steps[then]]
+            if one != other and other not in followers[one]:
+                followers[one].add(other)
+                missing[other] += 1
+    growth = lives.growth()
+    ready = {k for k in range(len(lives.units)) if not missing[k]}
+    heap = [(growth.of(k), k) for k in ready]
+    heapify(heap)
+    order: list[Unit] = []
+    while heap:
+        found, k = heappop(heap)
+        if k not in ready or found != growth.of(k):
+            continue  # a unit whose growth has changed was put in again
+        ready.remove(k)
+        order.append(lives.units[k])
+        changed = growth.done(k)
+        for then in followers[k]:
+            missing[then] -= 1
+            if not missing[then]:
+                ready.add(then)
+                changed.add(then)
+        for other in changed & ready:
+            heappush(heap, (growth.of(other), other))
+    return order
+
+
+def _waiting(steps: Sequence[Step], context: Context) -> tuple[list[int], list[list[int]]]:
+    """For each step how many others it waits for (some counted several times), and the numbers of those that wait."""
+    missing = [0] * len(steps)
+    followers: list[list[int]] = [[] for _ in steps]
+    for edges in (_by_buffers(steps), _by_effects(steps, context), _by_control(steps)):
+        for before, then in edges:
+            followers[before].append(then)
+            missing[then] += 1
+    return missing, followers
+
+
 def _by_buffers(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
     """Numbers of a step that writes a buffer, and of one that reads it or writes it over."""
     makers: dict[Buffer, list[int]] = {}
@@ -56,9 +127,9 @@ def _by_buffers(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
                     yield maker, k
 
 
-def _by_effects(steps: Sequence[Step], leaves: Leaves) -> Iterator[tuple[int, int]]:
+def _by_effects(steps: Sequence[Step], context: Context) -> Iterator[tuple[int, int]]:
     """Numbers of steps with effects, each with the next one's."""
-    has_effect = leaves.context.has_effect
+    has_effect = context.has_effect
     return pairwise(k for k, step in enumerate(steps) if any(map(has_effect, step.instructions)))
 
 
