@@ -14,6 +14,7 @@ from hlokit.cpu.lower.context import Context
 from hlokit.cpu.lower.program import lower, own_results, parameter_buffers
 from hlokit.cpu.lower.schedule import lighten
 from hlokit.cpu.lower.steps import Step, StepBlock, Subprogram
+from hlokit.cpu.rematerialisation import recompute
 from hlokit.cpu.target import Target
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.computation import Computation
@@ -78,6 +79,8 @@ class Program:
     text: str
     work: float
     """Estimated nanoseconds of a call on one thread; a loop counts as one pass."""
+    is_limited: bool = False
+    """Values are computed again to fit a memory limit."""
 
     @property
     def subprograms(self) -> list[Subprogram]:
@@ -99,10 +102,12 @@ def compile_program(
     donated: Sequence[int] = (),
     optimised: bool = False,
     interrupts: bool = True,
+    memory_limit: int | None = None,
 ) -> Program:
     """The program of `module`'s entry. `donated`: numbers of argument leaves whose memory may be overwritten.
 
     `interrupts`: it asks for signals now and then, by the function `hlokit_interrupted` of whoever loads it.
+    `memory_limit`: bytes that a call is to need at most, for which values of the entry are computed again if need be.
     Raises UnsupportedError for loops and conditionals in each other deeper than the interpreter calls, and for
     arguments or results that are buffers.
     """
@@ -127,6 +132,13 @@ def compile_program(
         _place(subprogram, context)
     lighten(block, context, results)
     assignment = assign(block, flat, results, context.constants.values(), donated)
+    most, is_limited = assignment.nbytes, False
+    while memory_limit is not None and assignment.total > memory_limit:
+        most = min(most, assignment.nbytes) - (assignment.total - memory_limit)  # places are not as tight as estimated
+        if not recompute(block, context, preparation.found, results, most):
+            break
+        is_limited = True
+        assignment = assign(block, flat, results, context.constants.values(), donated)
     for each in blocks:
         preparation.block(each, kernels=True)
     prepared = preparation.found
@@ -138,7 +150,9 @@ def compile_program(
     llvm.functions = merged(llvm.functions, (*llvm.exported, *written.kernels))
     finish(written, interrupts)
     text = llvm.text()
-    return Program(module, context, block, flat, results, constants, assignment, prepared, written, text, work(block))
+    found = Program(module, context, block, flat, results, constants, assignment, prepared, written, text, work(block))
+    found.is_limited = is_limited
+    return found
 
 
 def _place(subprogram: Subprogram, context: Context) -> None:

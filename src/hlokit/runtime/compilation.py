@@ -69,6 +69,7 @@ class Compilation:
         self.settings = settings()
         self.dump = Dump(self.settings, self.source.name) if self.settings.folder else None
         self.key: Key | None = None
+        self.limit: int | None = None
         if interface is not None:
             self.interface, self.is_static = interface, True
 
@@ -112,7 +113,13 @@ class Compilation:
     def program(self) -> Program:
         """The module on its way to machine code: passes, steps, loops, buffers, LLVM text. Made when asked for."""
         return compiled(
-            self.static, self.target, strict=self.strict, donated=self.donated, settings=self.settings, dump=self.dump
+            self.static,
+            self.target,
+            strict=self.strict,
+            donated=self.donated,
+            memory_limit=self.limit,
+            settings=self.settings,
+            dump=self.dump,
         )
 
     @unforked
@@ -123,20 +130,25 @@ class Compilation:
     ) -> tuple[Plan, Sequence[Instruction]]:
         """The cache's plan, or one newly made, and the instructions that its code calls back for.
 
-        The code of one that needs more than `limit` bytes is not compiled: OutOfMemoryError. `say` is told what is
-        being done; `time_limit`: seconds for code generation.
+        A program that needs more than `limit` bytes computes values again instead of keeping them; if it still needs
+        more, its code is not compiled: OutOfMemoryError. `say` is told what is being done; `time_limit`: seconds for
+        code generation.
         """
         module, name = self.static, self.source.name
+        self.limit = limit
         if self.is_static and folder() is not None:
-            options = {"passes left out": ",".join(self.settings.disabled)} if self.settings.disabled else {}
-            self.key = plans.plan_key(module, self.target, strict=self.strict, donated=str(self.donated), **options)
-            found = plans.stored(self.key, lambda: module)
-            if found is not None:
-                self.check_memory(found.peak, limit)
-                return found, plans.host_instructions(found)
+            for limited in ({}, {"memory limit": str(limit)}):
+                self.key = self._plan_key(**limited)
+                found = plans.stored(self.key, lambda: module)
+                if found is None:
+                    break
+                if found.peak.total <= limit:
+                    return found, plans.host_instructions(found)
         program = self.program
         next_stage()
         self.check_memory(plans.peak_of(program), limit)
+        if self.key is not None:
+            self.key = self._plan_key(**({"memory limit": str(limit)} if program.is_limited else {}))
         size = len(program.text)
         say(f"machine code from {size / 1e6:.1f} MB of LLVM text", size * SECONDS_A_BYTE)
         hosts = [step.instructions[0] for step in program.written.hosts]
@@ -144,6 +156,12 @@ class Compilation:
         if self.key is not None and plan.hosts is not None:
             plans.store(self.key, plan, program, module, self.target, name)
         return plan, hosts
+
+    def _plan_key(self, **options: str) -> Key:
+        """The key of the plan in the cache."""
+        if self.settings.disabled:
+            options["passes left out"] = ",".join(self.settings.disabled)
+        return plans.plan_key(self.static, self.target, strict=self.strict, donated=str(self.donated), **options)
 
     def check_memory(self, peak: plans.Peak, limit: int) -> None:
         """Raises OutOfMemoryError for a program whose calls need more than `limit` bytes."""

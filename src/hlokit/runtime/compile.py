@@ -100,7 +100,8 @@ def compile_module(
 @with_stack
 def load_plan(compilation: Compilation, plan: Plan, *, threads: int | None = None) -> Executable:
     """The executable of a plan from the cache, without steps of the reference. OutOfMemoryError: it needs too much."""
-    compilation.check_memory(plan.peak, memory.most())
+    compilation.limit = memory.most()
+    compilation.check_memory(plan.peak, compilation.limit)
 
     def again() -> Executable:
         return compile_module(compilation.source, threads=threads, strict=compilation.strict, grid=(1, 1))

@@ -20,6 +20,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,20 +147,28 @@ def _warn(key: str, message: str) -> None:
 
 
 def compiled(
-    module: HloModule, target: Target, *, strict: bool, donated: Sequence[int], settings: Settings, dump: Dump | None
+    module: HloModule,
+    target: Target,
+    *,
+    strict: bool,
+    donated: Sequence[int],
+    memory_limit: int | None,
+    settings: Settings,
+    dump: Dump | None,
 ) -> Program:
     """As compile_program, with passes left out and dumps made as the settings ask."""
     from hlokit.cpu.compiler import EXACT, PIPELINE, compile_program
     from hlokit.passes.pipeline import optimize
 
+    compiles = partial(compile_program, strict=strict, donated=donated, memory_limit=memory_limit)
     if settings == _NONE:
-        return compile_program(module, target, strict=strict, donated=donated)
+        return compiles(module, target)
     passes = left_in(settings, EXACT if strict else PIPELINE)
     observe = None
     if dump is not None and settings.passes:
         observe = _Passes(dump, settings.passes, [*map(_name, passes)], module.to_text())
     module = optimize(module, passes, observe=observe)
-    return compile_program(module, target, strict=strict, donated=donated, optimised=True)
+    return compiles(module, target, optimised=True)
 
 
 def left_in(settings: Settings, passes: Sequence[PassLike]) -> list[PassLike]:

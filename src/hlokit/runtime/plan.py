@@ -79,14 +79,11 @@ class Plan:
 def peak_of(program: Program) -> Peak:
     """The most memory that a call of the program needs."""
     assignment = program.assignment
-    outside = sum(buffer.nbytes for buffer in (*program.arguments, *program.results))
-    outside -= sum(program.results[number].nbytes for number in assignment.aliases)
-    outside += sum(literal.shape.nbytes for literal in program.constants)
     name, held = assignment.holder()
     for buffer in (*program.arguments, *program.results):
         if buffer.nbytes > held:
             name, held = buffer.name, buffer.nbytes
-    return Peak(outside + assignment.nbytes, assignment.nbytes, name, held)
+    return Peak(assignment.total, assignment.nbytes, name, held)
 
 
 def made(

@@ -102,7 +102,7 @@ def _work(step: Step) -> float:
     return 1e5
 
 
-def _longest(step: Step) -> float:
+def duration(step: Step) -> float:
     """Nanoseconds that a kernel, routine or copy may take on one thread: where `work` is too low by far, as for what
     routines compute, for memory that no cache holds and for windows over padding, more."""
     touched = 0.05 * sum(buffer.nbytes for buffer in (*step.reads, *step.writes))
@@ -534,7 +534,7 @@ class EntryWriter:
         self.written.module.add(inner)
         table = self._table(fn, [buffer for one in prepared for buffer in one.table])
         chunks = -(-groups // each)
-        self._run(fn, inner.name, table, chunks, sum(map(_longest, chain)))
+        self._run(fn, inner.name, table, chunks, sum(map(duration, chain)))
 
     # -- steps
 
@@ -566,7 +566,7 @@ class EntryWriter:
         table = self._table(fn, prepared.table)
         for name, chunks in prepared.phases:
             self.written.kernels.setdefault(name, []).append(step)
-            self._run(fn, name, table, chunks, _longest(step), len(prepared.phases))
+            self._run(fn, name, table, chunks, duration(step), len(prepared.phases))
 
     def _run(self, fn: Function, name: str, table: Pointer, chunks: int, longest: float, phases: int = 1) -> None:
         """Calls a kernel's function for all its chunks, as one phase of a step; of a long step so that it can be
@@ -589,7 +589,7 @@ class EntryWriter:
         if result.nbytes >= 2 * costs.COPY_CHUNK_BYTES:
             table = self._table(fn, (result, source))
             name, chunks = self._copier(result.nbytes)
-            self._run(fn, name, table, chunks, _longest(step))
+            self._run(fn, name, table, chunks, duration(step))
             return
         fn.memcpy(self.pointer(fn, result), self.pointer(fn, source), result.nbytes)
 

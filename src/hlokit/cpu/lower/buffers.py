@@ -45,10 +45,12 @@ class Home:
 
 @dataclass
 class Assignment:
-    """homes by buffer; `nbytes` of the arena; `slots`: the homes that pointer variables begin with, in order."""
+    """homes by buffer; `nbytes` of the arena, `outside`: of arguments, results and constants; `slots`: the homes that
+    pointer variables begin with, in order."""
 
     homes: dict[Buffer, Home] = field(default_factory=dict[Buffer, Home])
     nbytes: int = 0
+    outside: int = 0
     slots: list[Home] = field(default_factory=list[Home])
     times: dict[Step, tuple[int, int]] = field(default_factory=dict[Step, "tuple[int, int]"])
     copies: list[tuple[str, int, str]] = field(default_factory=list[tuple[str, int, str]])
@@ -57,6 +59,11 @@ class Assignment:
     overwritten: list[int] = field(default_factory=list[int])
     aligned: bool = False
     written: dict[Buffer, list[int]] = field(default_factory=dict[Buffer, "list[int]"])
+
+    @property
+    def total(self) -> int:
+        """The bytes that a call needs."""
+        return self.nbytes + self.outside
 
     def holder(self) -> tuple[str, int]:
         """The largest buffer of the arena at the time when it is fullest, and its bytes."""
@@ -90,6 +97,7 @@ def assign(
     found = Assignment()
     homes = found.homes
     given = set(donated)
+    outside = [*arguments, *results, *constants]
     for kind, buffers in (("argument", arguments), ("result", results), ("constant", constants)):
         for k, buffer in enumerate(buffers):
             writable = kind == "result" or (kind == "argument" and k in given)
@@ -108,6 +116,8 @@ def assign(
     _make_slots(found, block)
     found.overwritten = [h.offset for a in arguments if (h := homes[a]).writable and len(h.buffers) > 1]
     found.aliases = {h.result: h.offset for h in homes.values() if h.kind == "argument" and h.result is not None}
+    found.outside = sum(buffer.nbytes for buffer in outside)
+    found.outside -= sum(results[number].nbytes for number in found.aliases)
     _place(found)
     _note_copies(found, block)
     return found

@@ -55,18 +55,23 @@ class Lives:
 
     def peak(self, units: Sequence[Unit]) -> int:
         """The most bytes in use at once, if the units run in this order."""
+        return max(self.needs(units), default=0)
+
+    def needs(self, units: Sequence[Unit]) -> list[int]:
+        """The bytes in use while each of the units runs, in this order."""
         last = {buffer: k for k, unit in enumerate(units) for buffer in unit.touched}
         alive = dict(self.before)
-        now = most = sum(buffer.nbytes for buffer in alive)
+        now = sum(buffer.nbytes for buffer in alive)
+        found: list[int] = []
         for k, unit in enumerate(units):
             begin = [buffer for buffer in unit.touched if buffer not in alive]
             end = [buffer for buffer in unit.touched if last[buffer] == k and buffer not in self.after]
             now += sum(buffer.nbytes for buffer in begin)
             shared = _shared(begin, [b for b in end if b in alive]) if unit.may_share else 0
-            most = max(most, now + unit.inside - shared)
+            found.append(now + unit.inside - shared)
             now -= sum(buffer.nbytes for buffer in end)
             alive.update(dict.fromkeys(begin))
-        return most
+        return found
 
     def growth(self) -> Growth:
         """What each unit adds to the memory in use, none having run yet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from hlokit.cpu.kernels.routine import PACKERS, Call
 from hlokit.cpu.llvm import Module
@@ -31,21 +31,25 @@ def _packs(loop: WhileStep, context: Context, call: MakeCall) -> list[PackStep]:
     changed = {buffer for pair in loop.carries for buffer in pair}
     changed |= {buffer for step in (*loop.condition.steps, *loop.body.steps) for buffer in step.writes}
     packs: list[PackStep] = []
+    packed: dict[Hashable, Buffer] = {}  # what products of the same shapes pack in the same way
     for step in loop.body.steps:
         if not isinstance(step, RoutineStep) or step.packed is not None or step.prologue is not None:
             continue
         packer = PACKERS.get(step.routine)
         if packer is None:
             continue
-        packing = packer(call(step), Module())
+        wanted = call(step)
+        packing = packer(wanted, Module())
         if packing is None or step.table[packing.operand] in changed:
             continue
         instruction = step.instructions[0]
         operand = step.table[packing.operand]
-        packed: Buffer = context.buffer(f"{instruction.name}.packed", dtypes.u8[packing.nbytes])
-        step.packed = packing.operand, packed
-        step.reads = (*step.reads, packed)
-        loop.reads = (*loop.reads, packed)
-        packs.append(PackStep((instruction,), (operand,), (packed,), step.routine))
+        key = step.routine, operand, packing.operand, wanted.op, wanted.operands, wanted.results
+        if key not in packed:
+            packed[key] = context.buffer(f"{instruction.name}.packed", dtypes.u8[packing.nbytes])
+            packs.append(PackStep((instruction,), (operand,), (packed[key],), step.routine))
+            loop.reads = (*loop.reads, packed[key])
+        step.packed = packing.operand, packed[key]
+        step.reads = (*step.reads, packed[key])
         context.reasons.add(instruction.name, "hoisted", f"{operand.name} is packed before the loop")
     return packs

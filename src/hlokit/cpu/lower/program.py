@@ -185,7 +185,7 @@ def _while(context: Context, instruction: Instruction, reads: list[Buffer], writ
         CopyStep((instruction,), (initial,), (current,), "where a loop starts")
         for initial, current in zip(reads, writes, strict=True)
     ]
-    outside = [b for b in _touched([*body.steps, *condition.steps]) if b not in own]
+    outside = [b for b in _from_outside([*body.steps, *condition.steps]) if b not in own]
     step = WhileStep(
         (instruction,),
         tuple(dict.fromkeys([*writes, *outside])),
@@ -207,7 +207,7 @@ def _conditional(leaves: Leaves, instruction: Instruction, reads: list[Buffer], 
         for result, write in zip(block.results, writes, strict=True):
             block.steps.append(CopyStep((instruction,), (result,), (write,), "the result of a branch"))
         branches.append(block)
-    outside = [b for block in branches for b in _touched(block.steps) if b not in writes]
+    outside = [b for block in branches for b in _from_outside(block.steps)]
     touched = tuple(dict.fromkeys([*reads, *outside]))
     return [ConditionalStep((instruction,), touched, tuple(writes), selector, tuple(branches))]
 
@@ -262,3 +262,9 @@ def _touched(steps: Sequence[Step]) -> dict[Buffer, None]:
     for step in steps:
         found |= dict.fromkeys((*step.reads, *step.writes))
     return found
+
+
+def _from_outside(steps: Sequence[Step]) -> list[Buffer]:
+    """The buffers that the steps read and none of them writes."""
+    written = {buffer for step in steps for buffer in step.writes}
+    return [buffer for buffer in _touched(steps) if buffer not in written]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
@@ -16,7 +16,7 @@ from hlokit.hlo.instruction import Instruction
 
 def ordered(steps: Sequence[Step], leaves: Leaves) -> list[Step]:
     """The steps so that each comes after what it waits for, else in the instructions' order."""
-    missing, followers = _waiting(steps, leaves.context)
+    missing, followers = _waiting(steps, leaves.context, _by_buffers(steps))
 
     def place(k: int) -> tuple[int, int]:
         return max((leaves.position.get(i, 0) for i in steps[k].instructions), default=0), k
@@ -70,7 +70,7 @@ def _lightest(lives: Lives, context: Context) -> list[Unit]:
     numbers = {step: k for k, unit in enumerate(lives.units) for step in unit.steps}
     missing, followers = [0] * len(lives.units), [set[int]() for _ in lives.units]
     steps = [step for unit in lives.units for step in unit.steps]
-    _, after = _waiting(steps, context)
+    _, after = _waiting(steps, context, _in_order(steps))
     for before, thens in zip(steps, after):
         for then in thens:
             one, other = numbers[before], numbers[steps[then]]
@@ -99,11 +99,13 @@ def _lightest(lives: Lives, context: Context) -> list[Unit]:
     return order
 
 
-def _waiting(steps: Sequence[Step], context: Context) -> tuple[list[int], list[list[int]]]:
+def _waiting(
+    steps: Sequence[Step], context: Context, by_buffers: Iterable[tuple[int, int]]
+) -> tuple[list[int], list[list[int]]]:
     """For each step how many others it waits for (some counted several times), and the numbers of those that wait."""
     missing = [0] * len(steps)
     followers: list[list[int]] = [[] for _ in steps]
-    for edges in (_by_buffers(steps), _by_effects(steps, context), _by_control(steps)):
+    for edges in (by_buffers, _by_effects(steps, context), _by_control(steps)):
         for before, then in edges:
             followers[before].append(then)
             missing[then] += 1
@@ -125,6 +127,21 @@ def _by_buffers(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
             for maker in makers[buffer]:
                 if maker < k and buffer not in step.reads:
                     yield maker, k
+
+
+def _in_order(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
+    """Numbers of steps, already in an order, that touch one buffer, which one of the two writes."""
+    writer: dict[Buffer, int] = {}
+    readers: dict[Buffer, list[int]] = {}
+    for k, step in enumerate(steps):
+        for buffer in dict.fromkeys((*step.reads, *step.writes)):
+            if buffer in writer:
+                yield writer[buffer], k
+            if buffer in step.writes:
+                yield from ((reader, k) for reader in readers.pop(buffer, ()))
+                writer[buffer] = k
+            else:
+                readers.setdefault(buffer, []).append(k)
 
 
 def _by_effects(steps: Sequence[Step], context: Context) -> Iterator[tuple[int, int]]:
