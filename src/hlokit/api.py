@@ -918,8 +918,9 @@ def compile(
         Time limit of code generation in seconds; when it is exceeded, simpler code is generated and a warning is
         logged.
     memory_limit : int, optional
-        Limit, in bytes, of the memory of a call; by default the machine's memory, or less if `ulimit -v` or a control
-        group limits it.
+        Limit, in bytes, of the memory of a call, its arguments and results included; by default HLOKIT_MEMORY_LIMIT,
+        or else the machine's memory, or less if `ulimit -v` or a control group limits it. A program that needs more
+        computes values again where they are needed, instead of keeping them; results do not depend on it.
     shadow : bool or path, optional
         Whether calls compare every kernel's result with the interpreter's on the same operands, and raise
         ShadowMismatch at the first difference. The reproducer is written to the given folder, or to a temporary one for
@@ -942,7 +943,7 @@ def compile(
     ArgumentError
         An option is out of range.
     OutOfMemoryError
-        The program, or its compilation, needs more memory than the limit.
+        The program needs more memory than the limit, even if values are computed again; or its compilation does.
     DeadlockError
         The devices would wait for each other forever.
 

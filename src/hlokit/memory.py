@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
-from hlokit.errors import HlokitError, OutOfMemoryError
+from hlokit.errors import ArgumentError, HlokitError, OutOfMemoryError
 from hlokit.forks import lock
 
 _P = ParamSpec("_P")
@@ -22,6 +22,19 @@ _UNKNOWN = 2**36
 def most() -> int:
     """Bytes that the process may have in all."""
     return min([_physical(), *_resource_limits(), *(_number(folder, maximum) for folder, maximum, _ in _groups())])
+
+
+def of_a_call() -> int:
+    """Bytes that a call of a program may need: HLOKIT_MEMORY_LIMIT, else all that the process may have.
+
+    Raises ArgumentError for a HLOKIT_MEMORY_LIMIT that is not a number of bytes.
+    """
+    text = os.environ.get("HLOKIT_MEMORY_LIMIT", "").strip()
+    if not text:
+        return most()
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentError(f"HLOKIT_MEMORY_LIMIT={text!r} is not a number of bytes: expected 1 or more")
+    return int(text)
 
 
 def left() -> int:

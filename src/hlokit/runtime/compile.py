@@ -50,7 +50,7 @@ def compile_module(
                   store past the caches, are not aligned to 64 bytes are copied first, which the log says
     target        the machine that the code is for; by default this one
     time_limit    seconds for code generation; beyond it a lower level is taken, which `notes` and the log say
-    memory_limit  bytes that a call may need; by default the machine's memory
+    memory_limit  bytes that a call may need; by default HLOKIT_MEMORY_LIMIT, else the machine's memory
     grid          (replicas, partitions) of the devices of which each runs it, as `compile_for_devices` has it; by
                   default one device
 
@@ -81,7 +81,7 @@ def compile_module(
         dump.source(module)
     hosts = None
     with recorded() as questions, progress(module.name) as say:
-        limit = memory.most() if memory_limit is None else memory_limit
+        limit = memory.of_a_call() if memory_limit is None else memory_limit
         plan, instructions = compilation.plan(limit, time_limit=time_limit, say=say)
         if instructions:
             from hlokit.runtime.host_steps import HostSteps  # with the collectives, 3 ms
@@ -100,7 +100,7 @@ def compile_module(
 @with_stack
 def load_plan(compilation: Compilation, plan: Plan, *, threads: int | None = None) -> Executable:
     """The executable of a plan from the cache, without steps of the reference. OutOfMemoryError: it needs too much."""
-    compilation.limit = memory.most()
+    compilation.limit = memory.of_a_call()
     compilation.check_memory(plan.peak, compilation.limit)
 
     def again() -> Executable:

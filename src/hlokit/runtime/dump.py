@@ -152,7 +152,7 @@ def compiled(
     *,
     strict: bool,
     donated: Sequence[int],
-    memory_limit: int | None,
+    memory_limit: int | None = None,
     settings: Settings,
     dump: Dump | None,
 ) -> Program:

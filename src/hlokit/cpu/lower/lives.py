@@ -48,7 +48,7 @@ class Lives:
             Unit(
                 steps,
                 tuple(dict.fromkeys(b for step in steps for b in (*step.reads, *step.writes) if b in own)),
-                sum(_inside(step, context) for step in steps),
+                sum(map(_inside, steps)),
             )
             for steps in _together(block)
         ]
@@ -117,21 +117,16 @@ def _together(block: StepBlock) -> Iterable[tuple[Step, ...]]:
             yield chains.get(step, (step,))
 
 
-def _inside(step: Step, context: Context) -> int:
+def _inside(step: Step) -> int:
     """Bytes that a step needs besides what it reads and writes: scratch memory, the buffers of blocks in it."""
     if isinstance(step, RoutineStep):
         return step.scratch.nbytes if step.scratch is not None else 0
     if isinstance(step, ConditionalStep):
-        return max((_peak(branch, context) for branch in step.branches), default=0)
+        return max((branch.peak for branch in step.branches), default=0)
     if isinstance(step, WhileStep):
         carried = sum(current.nbytes for current, _ in step.carries)
-        return max(_peak(step.condition, context), _peak(step.body, context, step) - carried)
+        return max(step.condition.peak, step.body.peak - carried)
     return 0
-
-
-def _peak(block: StepBlock, context: Context, loop: WhileStep | None = None) -> int:
-    lives = Lives(block, context, (), loop)
-    return lives.peak(lives.units)
 
 
 def _shared(begin: Sequence[Buffer], end: Sequence[Buffer]) -> int:

@@ -54,12 +54,13 @@ def lighten(
             for branch in step.branches:
                 lighten(branch, context)
     lives = Lives(block, context, kept, loop)
-    usual = lives.peak(lives.units)
-    if usual < _WORTH:
+    block.peak = lives.peak(lives.units)
+    if block.peak < _WORTH:
         return
     order = _lightest(lives, context)
-    if usual - lives.peak(order) >= _WORTH:
-        block.steps = [step for unit in order for step in unit.steps]
+    peak = lives.peak(order)
+    if block.peak - peak >= _WORTH:
+        block.steps, block.peak = [step for unit in order for step in unit.steps], peak
 
 
 _WORTH = 1 << 20

@@ -185,7 +185,8 @@ class Subprogram:
 @dataclass(eq=False)
 class StepBlock:
     """Steps in their order, and the buffers of the root's leaves. `leaves`: what knows whose they are.
-    `chains`: steps one after the other that run together, one batch index at a time. `work`: see entry.work.
+    `chains`: steps one after the other that run together, one batch index at a time. `work`: see entry.work. `peak`:
+    bytes of its own buffers in use at once, estimated by schedule.lighten.
     """
 
     steps: list[Step]
@@ -193,3 +194,4 @@ class StepBlock:
     leaves: Leaves | None = None
     chains: list[tuple[Step, ...]] = field(default_factory=list["tuple[Step, ...]"])
     work: float | None = None
+    peak: int = 0
