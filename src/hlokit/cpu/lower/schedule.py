@@ -42,7 +42,8 @@ def lighten(
     """Reorders the steps of a block, and of the blocks in it, if less memory is in use at once then.
 
     Of the steps that may be next, the one is taken that adds the fewest bytes. The order stays as it is where that does
-    not save a megabyte and a tenth: a value is more often in the caches where it is used soon. Routines are written, so that their scratch memory counts; chains stay together.
+    not save a megabyte and a tenth: a value that is used soon is more often in the caches. Routines are written, so
+    that their scratch memory counts; chains stay together.
 
     kept, loop  as of Lives
     """
