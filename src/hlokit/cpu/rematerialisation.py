@@ -84,7 +84,7 @@ class _Search:
         return True
 
     def _again(self, buffer: Buffer, peak: int) -> _Again | None:
-        """How the buffer, which is alive at the peak and not touched there, is computed again after it."""
+        """The steps that compute the buffer again, if it is alive at the peak and not touched there."""
         used = self.used[buffer]
         if not used[0] < peak < used[-1] or peak in used:
             return None
