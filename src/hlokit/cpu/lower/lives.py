@@ -74,7 +74,7 @@ class Lives:
         return found
 
     def growth(self) -> Growth:
-        """What each unit adds to the memory in use, none having run yet."""
+        """The bytes that each unit adds to the memory in use, none having run yet."""
         return Growth(self)
 
 
