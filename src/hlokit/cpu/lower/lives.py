@@ -79,7 +79,7 @@ class Lives:
 
 
 class Growth:
-    """By how many bytes the memory in use grows when a unit runs next."""
+    """The bytes by which the memory in use grows when a unit runs next."""
 
     def __init__(self, lives: Lives) -> None:
         self.units = lives.units
