@@ -159,7 +159,7 @@ def _gallery_page(path: Path) -> str:
     for name, text in stages:
         lines += [f":::{{tab-item}} {name}", "```text", text.strip("\n"), "```"]
         lines += ["", routines, ":::"] if name == "Loops" and routines else [":::"]
-    profile = hlokit.compile(module).profile(*arguments_for(module, None, 0), repeat=20)
+    profile = hlokit.compile(module).profile(*arguments_for(module, (), 0), repeat=20)
     lines += [":::{tab-item} Profile", "```text", str(profile).strip("\n"), "```", _PROFILED, ":::"]
     lines += ["::::", "", "`hlokit compile FILE --emit loops` (or `hlo`, `llvm`, `asm`) prints a stage of any program."]
     return "\n".join(lines) + "\n"

@@ -236,7 +236,7 @@ def test_run_takes_the_arguments_of_a_snapshot(capsys: pytest.CaptureFixture[str
     status, out, _ = command(capsys, f"run {path}")
     assert status == 0 and "19.-2.j" in out.replace(" ", "")
     status, _, error = command(capsys, f"run {path} --replicas 2")
-    assert status == 2 and "the snapshot has arguments of 1 device(s), 2 run the program" in error
+    assert status == 2 and "the snapshot has arguments of 1 device, 2 run the program" in error
     status, out, _ = command(capsys, f"run {path} --random 1")
     assert status == 0 and "19.-2.j" not in out.replace(" ", "")
 
@@ -258,7 +258,7 @@ def test_after_prints_what_instructions_give(capsys: pytest.CaptureFixture[str],
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("add.hlo", "m takes 2 argument(s): give --input FILE.npz or --random SEED"),
+        ("add.hlo", "m takes 2 arguments: give --input FILE.npz or --random SEED"),
         ("add.hlo --input long.npz", "argument 0 (x): found f32[3], expected f32[2]"),
         ("add.hlo --input one.npz", "one.npz: it has x; the parameters are x, y"),
         ("sum.hlo --input one.npz", "one.npz: it has x; the parameters are a, b"),
@@ -356,13 +356,13 @@ def test_options_may_stand_between_files(capsys: pytest.CaptureFixture[str], fol
 
 
 def test_files_beside_programs_are_named(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    """As in a dump of XLA's; one that was cut off is no such file, and alone each is an error."""
+    """As in an XLA dump; one that was cut off is no such file, and alone each is an error."""
     (folder / "module_0.f").mkdir()
     (folder / "module_0.ll").write_text("; ModuleID = 'm'\n")
     status, out, error = command(capsys, "check module_0.f module_0.ll negate.hlo")
     assert (status, error) == (0, "")
-    assert "module_0.ll: no program: LLVM IR\n" in out
-    assert "module_0.f" not in out
+    assert out.endswith("\n1 other file (--all lists them): LLVM IR (1)\n") and "module_0" not in out
+    assert command(capsys, "check module_0.ll negate.hlo --all")[1].endswith("\nmodule_0.ll: LLVM IR\n")
     status, out, _ = command(capsys, "check module_0.ll negate.hlo --json")
     assert [(v["status"], v.get("kind")) for v in json.loads(out)] == [(0, "LLVM IR"), (0, None)]
     (folder / "empty.hlo").write_text("")
@@ -382,7 +382,8 @@ def test_check_takes_a_folder(capsys: pytest.CaptureFixture[str], folder: Path) 
     (folder / "dump/inner/c.hlo").write_text(BROKEN)
     status, out, error = command(capsys, "check dump")
     assert status == 2 and error.count("error: dump/inner/c.hlo: line ") == 8
-    assert [line.partition(": ")[0] for line in out.splitlines() if "dump" in line] == ["dump/a.hlo", "dump/b.ll"]
+    assert [line.partition(": ")[0] for line in out.splitlines() if "dump" in line] == ["dump/a.hlo"]
+    assert out.splitlines()[-1] == "1 other file (--all lists them): LLVM IR (1)"
     status, out, _ = command(capsys, "check dump --json")
     assert [v["file"] for v in json.loads(out)] == ["dump/a.hlo", "dump/b.ll", "dump/inner/c.hlo"]
 
@@ -392,4 +393,4 @@ def test_check_tells_all_findings_of_all_files(capsys: pytest.CaptureFixture[str
     status, out, error = command(capsys, f"check broken.hlo wrong.hlo negate.hlo missing {DATA / 'snapshot.pb'}")
     assert status == 2 and error.count("error: broken.hlo: line ") == 8 and error.count("error: wrong.hlo: line 4") == 1
     assert "error: missing: no such file" in error
-    assert "negate.hlo: m: ok, 1 computation(s), 2 instruction(s)" in out and "snapshot.pb: jit__lambda: ok" in out
+    assert "negate.hlo: m: ok, 1 computation, 2 instructions" in out and "snapshot.pb: jit__lambda: ok" in out

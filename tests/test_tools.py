@@ -90,7 +90,7 @@ def test_errors(
 
 def test_check(capsys: pytest.CaptureFixture[str], add: Path) -> None:
     status, shown, _ = command(capsys, "check", add)
-    assert status == 0 and "m: ok, 1 computation(s), 3 instruction(s)" in shown and "-> f32[2]" in shown
+    assert status == 0 and "m: ok, 1 computation, 3 instructions" in shown and "-> f32[2]" in shown
 
 
 def test_print_and_convert_round_trip(capsysbinary: pytest.CaptureFixture[bytes], add: Path, tmp_path: Path) -> None:

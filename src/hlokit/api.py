@@ -382,7 +382,7 @@ def debug(
 def compare_engines(
     module: HloModule,
     *args: Any,
-    engines: Sequence[str | Engine] = ("passes", "compiled", "strict"),
+    engines: Sequence[str | Callable[..., Any] | Engine] = ("passes", "compiled", "strict"),
     seconds: float = 60.0,
     memory: int = 0,
     bisect: bool = True,
@@ -400,10 +400,13 @@ def compare_engines(
         A program. jaxlib's engines and commands run programs for one device.
     args : array_like
         One for each parameter, as for `hk.evaluate`; for several devices a list for each.
-    engines : sequence of str or Engine, optional
-        Names, or engines that already exist: "passes" (the reference after the passes), "compiled", "compiled-1" (on
-        one thread), "strict", "jaxlib" (XLA's CPU client in this Python), "jaxlib@PYTHON" (in another Python),
-        "jaxlib:FLAGS" (with these XLA_FLAGS), "pjrt/NAME" (a PJRT plugin that JAX knows by this name).
+    engines : sequence of str, function or Engine, optional
+        Engines, each by its name, by a command that runs it, or as a function. The names are "passes" (the reference
+        after the passes), "compiled", "compiled-1" (on one thread), "strict", "jaxlib" (XLA's CPU client in this
+        Python), "jaxlib@PYTHON" (in another Python), "jaxlib:FLAGS" (with these XLA_FLAGS) and "pjrt/NAME" (a PJRT
+        plugin that JAX knows by this name). A command contains `{hlo}`, `{inputs}` and `{outputs}`: the paths of a
+        HloProto, of an .npz with in0, in1, ..., and of the .npz with out0, out1, ... that it must write. A function is
+        called in this process with the module and its arguments, and returns an array or a tuple of arrays.
     seconds : float, optional
         The time limit of a run, after which it counts as failed.
     memory : int, optional
@@ -438,7 +441,7 @@ def compare_engines(
 @with_stack
 def fuzz(
     count: int,
-    engines: Sequence[str | Engine] = ("passes", "compiled", "strict"),
+    engines: Sequence[str | Callable[..., Any] | Engine] = ("passes", "compiled", "strict"),
     *,
     seed: int = 0,
     ops: Collection[str] | Mapping[str, int] | None = None,
@@ -460,7 +463,7 @@ def fuzz(
     ----------
     count : int
         The number of programs.
-    engines : sequence of str or Engine, optional
+    engines : sequence of str, function or Engine, optional
         As for `hk.compare_engines`.
     seed : int, optional
         The seed of the first program; each following one has the next seed.
@@ -521,7 +524,7 @@ def fuzz(
 @public
 @with_stack
 def conform(
-    engine: str | Engine = "compiled",
+    engine: str | Callable[..., Any] | Engine = "compiled",
     *,
     rules: Sequence[str] | None = None,
     seconds: float = 60.0,
@@ -535,7 +538,7 @@ def conform(
 
     Parameters
     ----------
-    engine : str or Engine, optional
+    engine : str, function or Engine, optional
         As for `hk.compare_engines`.
     rules : sequence of str, optional
         Labels of rules, or prefixes of labels ("REDUCE"): only the cases of these rules are run.

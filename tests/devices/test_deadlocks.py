@@ -226,7 +226,7 @@ def test_the_command_says_what_was_found(tmp_path: Path, capsys: pytest.CaptureF
     file = tmp_path / "module.hlo"
     file.write_text(str(program(either(by_data, reduced, itself), hk.f32[2])))
     check(file, replicas=2)
-    assert "2 replica(s) of 1 partition(s): undecided: if conditional" in capsys.readouterr().out
+    assert "2 replicas of 1 partition: undecided: if conditional" in capsys.readouterr().out
     file.write_text(str(program(lambda b, x: reduced(x), hk.f32[2])))
     check(file, replicas=3)
     assert "proved: every device reaches the same collectives" in capsys.readouterr().out

@@ -272,11 +272,72 @@ def test_stages_of_a_dump_are_compared(tmp_path: Path, capsys: pytest.CaptureFix
     assert run(tmp_path, "--json") == 1
     (told,) = json.loads(capsys.readouterr().out)
     assert [s["verdict"] for s in told["stages"]] == ["equal", "wrong", "failed", "wrong"]
-    assert run(tmp_path, "--engines", "strict", "--input", "x.npz") == 2
-    assert "compare --engines, --input: " in capsys.readouterr().err
+    assert run(tmp_path, "--input", "x.npz") == 2
+    assert "compare --input, --report: give engines too" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert run(tmp_path / "empty") == 2
     assert "no files of a dump" in capsys.readouterr().err
+
+
+def test_engines_run_the_first_stage_of_each_module_and_each_of_several_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dump, file = tmp_path / "dump", tmp_path / "m.hlo"
+    dump.mkdir()
+    for name in ("module_0003.jit_f", "module_0005.jit_g"):
+        (dump / f"{name}.before_optimizations.txt").write_text(TEXT)
+        (dump / f"{name}.cpu_after_optimizations.txt").write_text("no module")
+    file.write_text(TEXT)
+    wrong = tool(tmp_path, "negate", "true(self, *a, **k) + np.float32(1)")
+    assert run(dump, file, "--engines", "strict", "--engine-cmd", wrong, "--no-bisect", "--report", tmp_path / "found") == 1
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+    titles = ["jit_f before_optimizations", "jit_g before_optimizations", str(file)]
+    assert [line.partition(": ")[0] for line in lines] == [title for title in titles for _ in range(2)]
+    assert [": strict: equal" in line for line in lines] == [True, False] * 3
+    assert sorted(path.parts[-3] for path in (tmp_path / "found").glob("*/1/report.md")) == ["0", "1", "2"]
+    assert run(dump, "--engines", "strict", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(one["program"], one["engines"][0]["verdict"]) for one in told] == [
+        (str(dump / f"{name}.before_optimizations.txt"), "equal") for name in ("module_0003.jit_f", "module_0005.jit_g")
+    ]
+
+
+def test_a_program_that_the_reference_refuses_does_not_end_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.hlo").write_text("HloModule m\nENTRY e { x = f32[2] nonsense() }")
+    (tmp_path / "b.hlo").write_text(TEXT)
+    assert run(tmp_path / "a.hlo", tmp_path / "b.hlo", "--engines", "strict") == 2
+    told = capsys.readouterr()
+    assert told.err.startswith(f"error: {tmp_path / 'a.hlo'}: line 2") and told.out == f"{tmp_path / 'b.hlo'}: strict: equal\n"
+
+
+def test_arguments_may_be_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text(TEXT)
+    assert run(file, "--engines", "passes", "--input", "f32[40,8]=1") == 0
+    assert run(file, "--input", "f32[40,8]=1", "--input", "f32[]=1") == 2
+    assert "--input: 2 values, m takes 1 argument" in capsys.readouterr().err
+
+
+def test_an_engine_may_be_a_function() -> None:
+    def off(module: hk.HloModule, x: object) -> object:
+        result = hk.evaluate(module, x)
+        return tuple([-part for part in result]) if isinstance(result, tuple) else -result
+
+    def lacks(module: hk.HloModule, x: object) -> object:
+        raise NotImplementedError("no reduce")
+
+    found = hk.compare_engines(hk.parse(TEXT), X, engines=[hk.evaluate, off, lacks, lambda module, x: 1 / 0])
+    assert [(j.verdict, j.message) for j in found.judgements[2:3]] == [("unsupported", "no reduce")]
+    assert [j.verdict for j in found.judgements] == ["equal", "wrong", "unsupported", "failed"]
+    assert found.judgements[1].engine.endswith(".off") and "ZeroDivisionError: " in found.judgements[3].message
+
+
+def test_an_engine_may_be_named_by_its_command(tmp_path: Path) -> None:
+    wrong = tool(tmp_path, "negate", "true(self, *a, **k) + np.float32(1)")
+    (found,) = hk.compare_engines(hk.parse(TEXT), X, engines=[wrong]).judgements
+    assert found.verdict == "wrong" and found.engine == wrong
 
 
 def test_a_command_that_fails_on_everything_is_not_blamed_on_an_instruction(

@@ -10,6 +10,7 @@ import pytest
 import hlokit as hk
 from hlokit.tools import reduce
 from hlokit.tools.main import main
+from tests.judge.test_compare import TEXT, tool
 from tests.judge.test_reduce import DEEP
 
 
@@ -34,6 +35,22 @@ def test_a_command_says_what_is_bad(program: Path, capsys: pytest.CaptureFixture
     found = hk.load(program.with_name("deep.reduced.hlo"))
     assert found.entry.root.opcode == "log"
     assert program.read_text(encoding="utf-8") == DEEP
+    done = subprocess.run([sys.executable, program.with_name("deep.reduced.py")], capture_output=True, text=True)
+    assert done.stdout == "exit status 0 (0: the program shows the fault)\n", done.stderr
+
+
+def test_a_fault_of_a_command_as_an_engine_and_arguments_as_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.hlo").write_text(TEXT)
+    wrong = tool(tmp_path, "exponential", "np.where(a[0] > 80, np.float32(0), true(self, *a, **k))")
+    words = "--mismatch", "reference", wrong
+    assert run(tmp_path / "m.hlo", *words) == 2  # exp of random numbers is right
+    assert run(tmp_path / "m.hlo", *words, "--input", "f32[40,8]=85", "--time-limit", 60) == 0
+    module = hk.load(tmp_path / "m.reduced.hlo")
+    assert [i.opcode for i in module.instructions() if i.opcode != "parameter"] == ["exponential"]
+    done = subprocess.run([sys.executable, tmp_path / "m.reduced.py"], capture_output=True, text=True)
+    assert f"\n{wrong}: wrong: " in done.stdout, done.stderr
 
 
 def test_a_nan_is_kept_with_its_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

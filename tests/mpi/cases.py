@@ -21,6 +21,7 @@ import numpy as np
 import hlokit as hk
 from hlokit.builder.core import emit
 from hlokit.devices.processes import collective
+from hlokit.hlo.computation import counted
 from hlokit.ops.collectives import AllReduceDone, AllReduceStart
 from tests.devices.programs import F, add, is_replica, program
 
@@ -466,7 +467,7 @@ def own_error(world: Any) -> None:
 def bad_arguments(world: Any) -> None:
     module = program(lambda b, x: hk.all_reduce(x, add), hk.f32[2])
     few = error_of(lambda: hk.evaluate(module, np.zeros(2, F), replicas=world.size + 1, world=world), hk.ArgumentError)
-    assert f"{world.size + 1} replica(s) of 1 partition(s) on {world.size} process(es)" in str(few)
+    assert f"{world.size + 1} replicas of 1 partition on {counted(world.size, 'process', 'processes')}" in str(few)
     wrong = np.zeros(3 if world.rank == 1 else 2, F)
     shape = error_of(lambda: hk.evaluate(module, wrong, replicas=world.size, world=world), hk.ArgumentError)
     assert str(shape).startswith("replica 1: "), str(shape)
@@ -579,7 +580,7 @@ def bad_arguments_of_several(some: Several) -> None:
     x = [np.zeros(2, F)]
     odd = error_of(lambda: hk.evaluate(module, x, x, replicas=some.size + 1, world=world), hk.ArgumentError)
     # one process can have any number of devices: then arguments are missing
-    uneven = f"{some.size + 1} replica(s) of 1 partition(s) on {world.size} process(es)"
+    uneven = f"{some.size + 1} replicas of 1 partition on {counted(world.size, 'process', 'processes')}"
     assert (uneven if world.size > 1 else f"expected one for each of {some.size + 1} devices") in str(odd), str(odd)
     few = error_of(lambda: hk.evaluate(module, x, replicas=some.size, world=world), hk.ArgumentError)
     assert "1" in str(few) and str(some.each) in str(few), str(few)

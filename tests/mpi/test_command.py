@@ -78,7 +78,7 @@ def test_ranks_print_what_threads_print(capsys: pytest.CaptureFixture[str], prog
 @needs_mpi
 def test_of_an_error_one_rank_tells(program: Path, tmp_path: Path) -> None:
     done = mpirun(2, *run(program, "--random", 1, "--replicas", 3))
-    assert done.returncode == 2 and done.stderr.count("3 replica(s) of 1 partition(s) on 2 processes") == 1
+    assert done.returncode == 2 and done.stderr.count("3 replicas of 1 partition on 2 processes") == 1
     (tmp_path / "in_1.npz").unlink()
     done = mpirun(2, *run(program, "--input", tmp_path / "in_{device}.npz"))
     # mpirun joins the ranks' statuses

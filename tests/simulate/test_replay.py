@@ -455,7 +455,7 @@ REDUCE = "  x = f32[1000] parameter(0)\n  ROOT r = f32[1000] all-reduce(x), " + 
         ({"topology": "ring:0"}, "0 devices"),
         ({"topology": "mesh:1000x1000"}, "1000000 devices"),
         ({"topology": "full:4000"}, "at most 2048"),
-        ({"topology": "ring:6", "replicas": 4, "partitions": 1}, "4 replica(s) of 1 partition(s), but ring:6 has 6 devices"),
+        ({"topology": "ring:6", "replicas": 4, "partitions": 1}, "4 replicas of 1 partition, but ring:6 has 6 devices"),
         ({"bandwidth": "fast"}, "bandwidth: 'fast' is not a number with one of the units B/s"),
         ({"bandwidth": "3parsec"}, "bandwidth: '3parsec'"),
         ({"bandwidth": 0}, "bandwidth: '0', expected a finite number > 0"),

@@ -41,7 +41,7 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int
 def test_tables(capsys: pytest.CaptureFixture[str], file: Path) -> None:
     status, shown, _ = command(capsys, "simulate", file, *NETWORK, "--algorithm", "ring")
     assert status == 0
-    assert "step on ring:1024, 100GB/s, 1us: 2.067 ms, 1024 replica(s) of 1 partition(s)" in shown
+    assert "step on ring:1024, 100GB/s, 1us: 2.067 ms, 1,024 replicas of 1 partition" in shown
     row = next(line.split() for line in shown.splitlines() if line.split()[:1] == ["sum"])
     assert row == ["sum", "all-reduce", "ring", "1", "x", "1024", "1,048,576", "2.067", "ms", "1", "2.067", "ms"]
     assert "busiest of 1024 links" in shown and "critical path" in shown
@@ -68,7 +68,7 @@ def test_trace(capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path) -
     [
         (("--topology", "star:4", "--bandwidth", "1", "--latency", "1"), "error: topology: 'star:4', expected ring:N"),
         (("--topology", "ring:4", "--bandwidth", "1m", "--latency", "1"), "error: bandwidth: '1m' is not a number"),
-        ((*NETWORK, "--replicas", "7"), "error: step: 7 replica(s) of 1 partition(s), but ring:1024 has 1024 devices"),
+        ((*NETWORK, "--replicas", "7"), "error: step: 7 replicas of 1 partition, but ring:1024 has 1,024 devices"),
     ],
 )
 def test_errors(capsys: pytest.CaptureFixture[str], file: Path, arguments: tuple[str, ...], message: str) -> None:

@@ -13,11 +13,12 @@ import numpy as np
 from hlokit import memory
 from hlokit.devices.grid import Grid, Halt
 from hlokit.errors import ArgumentError
+from hlokit.hlo.computation import counted
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, is_sequence, valid_part
 from hlokit.interpreter.arguments import arguments_of, array_ids, result_of
-from hlokit.interpreter.checks import refuse
+from hlokit.interpreter.checks import grid_text, refuse
 from hlokit.interpreter.evaluate import run_entry, within_memory
 from hlokit.interpreter.process import Process, StepHook
 from hlokit.interpreter.routes import Place, Route, routes_of
@@ -101,7 +102,7 @@ def evaluate_mpmd(
     partitions = partitions or (len(programs) // replicas if replicas else 1)
     replicas = replicas or len(programs) // partitions
     if replicas * partitions != len(programs) or not programs:
-        raise ArgumentError(f"{len(programs)} programs for {replicas} replica(s) of {partitions} partition(s) [EXEC-2]")
+        raise ArgumentError(f"{counted(len(programs), 'program')} for {grid_text(replicas, partitions)} [EXEC-2]")
     modules = [module for module, _ in programs]
     for module in dict.fromkeys(modules):
         refuse(module, memory.most() if memory_limit is None else memory_limit, replicas, partitions)
@@ -275,8 +276,7 @@ def placed_on(world: World | Placement, counts: tuple[int, int], name: str) -> t
     count = counts[0] * counts[1]
     each, rest = divmod(count, world.size)
     if rest or not each:
-        devices = f"{counts[0]} replica(s) of {counts[1]} partition(s)"
-        raise ArgumentError(f"{name}: {devices} on {world.size} process(es) [EXEC-2]")
+        raise ArgumentError(f"{name}: {grid_text(*counts)} on {counted(world.size, 'process', 'processes')} [EXEC-2]")
     return Placement(world, [device // each for device in range(count)]), each == 1
 
 

@@ -565,9 +565,9 @@ class Computation:
         return f"({parameters}) -> {self.root.shape.brief() if self._instructions else 'nothing'}"
 
 
-def counted(count: int, what: str) -> str:
-    """ "1 instruction", "2 instructions"."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
+def counted(count: int, what: str, several: str = "") -> str:
+    """ "1 instruction", "2 instructions"; `several`: the plural, if it is not formed with an s."""
+    return f"{count:,} {what if count == 1 else several or f'{what}s'}"
 
 
 def has_side_effect(instruction: Instruction, known: dict[Computation, bool] | None = None) -> bool:

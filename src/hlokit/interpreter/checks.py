@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from hlokit.errors import ArgumentError, EvaluationError, OutOfMemoryError, UnsupportedError
+from hlokit.hlo.computation import counted
 from hlokit.hlo.module import check_is_module
 from hlokit.ops.control_flow import Domain
 from hlokit.types.shape import Shape
@@ -31,6 +32,11 @@ def device_counts(module: HloModule, replicas: int | None, partitions: int | Non
     if math.prod(counts) > _MOST_DEVICES:
         raise ArgumentError(f"replicas={counts[0]}, partitions={counts[1]}: more than {_MOST_DEVICES} devices [EXEC-2]")
     return counts
+
+
+def grid_text(replicas: int, partitions: int) -> str:
+    """ "2 replicas of 1 partition"."""
+    return f"{counted(replicas, 'replica')} of {counted(partitions, 'partition')}"
 
 
 def refuse(

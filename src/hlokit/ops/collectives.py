@@ -13,6 +13,7 @@ import numpy as np
 from hlokit.errors import EvaluationError
 from hlokit.forms.cost import Cost, moved
 from hlokit.hlo.communication import CommunicationTraits
+from hlokit.hlo.computation import counted
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Block, Contributions, Device, Function, Move, Source, Transfer
 from hlokit.ops.asynchronous import placeholder
@@ -410,7 +411,7 @@ def _results(operands: Sequence[Shape], result: Shape, label: str) -> Sequence[S
     """The result shapes, one for each operand: the result itself, or a tuple's elements."""
     check(len(operands) > 0, label, "operands", 0, "at least one")
     results = result.elements if result.is_tuple else (result,)
-    check(len(results) == len(operands), label, "result shape", result, f"{len(operands)} array(s)")
+    check(len(results) == len(operands), label, "result shape", result, counted(len(operands), "array"))
     return results
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from hlokit.forms.cost import Cost, moved
 from hlokit.forms.fold import Fold, FoldDimension
+from hlokit.hlo.computation import counted
 from hlokit.hlo.op import SUMMED, Op, attr, check
 from hlokit.hlo.values import Array, Function
 from hlokit.ops.numerics import convert
@@ -41,7 +42,7 @@ def check_reducer(
     if len(parameters) != 2 * n:
         check(False, "REDUCER-1", f"{role} parameters", len(parameters), 2 * n)
     if len(results) != n or not all(r.is_scalar for r in results):
-        check(False, "REDUCER-2", f"{role} result", result, f"{n} scalar(s)")
+        check(False, "REDUCER-2", f"{role} result", result, counted(n, "scalar"))
     for i, shape in enumerate(types):
         scalar = scalar_of(shape.dtype)
         init_value = f"init_value {i}" if n > 1 else "init_value"

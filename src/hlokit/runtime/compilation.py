@@ -12,6 +12,7 @@ from hlokit.cpu.jit.objects import SECONDS_A_BYTE
 from hlokit.cpu.target import Target
 from hlokit.errors import ArgumentError, OutOfMemoryError
 from hlokit.forks import unforked
+from hlokit.hlo.computation import counted
 from hlokit.hlo.module import HloModule
 from hlokit.memory import uncollected
 from hlokit.runtime import plan as plans
@@ -181,7 +182,7 @@ def _donated_leaves(module: HloModule, donate: Sequence[int] | None) -> tuple[in
         chosen += [(number, index) for number, index in module.buffer_donor]
     for number, _ in chosen:
         if not 0 <= number < len(parameters):
-            raise ArgumentError(f"{module.name}: donate={number}: it has {len(parameters)} parameters")
+            raise ArgumentError(f"{module.name}: donate={number}: it has {counted(len(parameters), 'parameter')}")
     places = [(i, path) for i, p in enumerate(parameters) for path, leaf in _paths(p.shape) if leaf.is_array]
     return tuple(
         k

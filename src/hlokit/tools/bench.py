@@ -15,7 +15,7 @@ from hlokit.errors import ArgumentError
 from hlokit.hlo.module import HloModule
 from hlokit.judge.engines.engine import WorkerEngine, engine_of
 from hlokit.tools.files import loaded
-from hlokit.tools.inputs import arguments_for
+from hlokit.tools.inputs import Inputs, arguments_for
 
 _LIMIT = 3600.0
 """Seconds that jaxlib may take for all calls."""
@@ -25,7 +25,7 @@ _QUANTILES = (0.1, 0.5, 0.9)
 def bench(
     file: Path,
     *,
-    input: Path | None = None,
+    input: Inputs = (),
     random: int = 0,
     repeat: int = 50,
     warm_up: int = 5,
@@ -40,7 +40,8 @@ def bench(
     file:
         a program in any kind of file that hlokit reads; `-` is standard input.
     input:
-        an .npz with the arguments, by the names of the parameters or as arr_0, arr_1, ...
+        the arguments: an .npz with an array for each parameter, by the parameters' names or as in0, in1, ... or arr_0,
+        arr_1, ...; or values, one --input for each parameter: f32[4,8]=1, 's32[3]={1, 2, 3}'.
     random:
         the seed of random arguments, if there is no input.
     repeat:
@@ -59,7 +60,7 @@ def bench(
         raise ArgumentError("bench: --repeat must be at least 1, --warm-up at least 0")
     module = loaded(file)
     verify(module)
-    arguments = arguments_for(module, input, None if input is not None else random)
+    arguments = arguments_for(module, input, random)
     start = time.perf_counter()
     program = compile(module, threads=threads)
     compiled = time.perf_counter() - start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,8 +16,9 @@ from hlokit.api import verify
 from hlokit.errors import HlokitError, ParseError, VerifyError
 from hlokit.files.kinds import is_beside_programs
 from hlokit.files.reading import findings_of_bytes
+from hlokit.hlo.computation import counted
 from hlokit.hlo.module import HloModule
-from hlokit.interpreter.checks import device_counts
+from hlokit.interpreter.checks import device_counts, grid_text
 from hlokit.interpreter.order import communication_of
 from hlokit.rules import LABEL
 from hlokit.tools.files import content_of, is_standard, loaded
@@ -29,13 +31,14 @@ def check(
     *files: Annotated[Path, Parameter(required=True)],
     replicas: int | None = None,
     partitions: int | None = None,
+    all: bool = False,
     json: bool = False,
 ) -> int:
     """Reads programs and verifies every rule of the language; lists all findings of each file on standard error.
 
     For a program with collectives or channels, reports whether the devices can deadlock. Exit status 1 if a program
     breaks a rule or would deadlock, 2 if a file cannot be read or is not a program. If there are several files, those
-    of other known kinds, such as the LLVM IR in a folder of dumps, are only listed.
+    of other known kinds, such as the LLVM IR in a folder of dumps, are counted by kind.
 
     Parameters
     ----------
@@ -46,6 +49,8 @@ def check(
         number of replicas that run them; by default the number in each file.
     partitions:
         number of partitions that run them; by default the number in each file.
+    all:
+        also print a line for each file that is not a program.
     json:
         print JSON: for each file its status, its kind, and all findings with their positions and rules.
     """
@@ -58,6 +63,14 @@ def check(
         say("none of these files contains a program" if paths else f"{', '.join(map(str, files))}: no files there")
     if json:
         print(json_module.dumps(told, indent=2))
+        return status
+    others = [facts for facts in told if "kind" in facts]
+    for facts in others if all else ():
+        print(f"{facts['file']}: {facts['kind']}")
+    if others and not all:
+        kinds = Counter(facts["kind"] for facts in others).most_common()
+        found = "; ".join(f"{kind} ({count})" for kind, count in kinds)
+        print(f"{counted(len(others), 'other file')} (--all lists them): {found}")
     return status
 
 
@@ -92,7 +105,8 @@ def _check(
             say(message_of(error))
         return BAD
     if several and found and isinstance(found[0], ParseError) and is_beside_programs(found[0].kind):
-        return _is_beside(name, found[0].kind, facts, json)
+        facts["kind"] = found[0].kind
+        return DONE
     facts["status"] = max((FOUND if is_finding(error) else BAD for error in found), default=DONE)
     facts["findings"] = [_facts(error) for error in found]
     for error in () if json else found[:_SHOWN]:
@@ -101,14 +115,6 @@ def _check(
     if len(found) > _SHOWN and not json:
         say(f"{name}: {len(found) - _SHOWN} more")
     return facts["status"]
-
-
-def _is_beside(name: str, kind: str, facts: dict[str, Any], json: bool) -> int:
-    """Lists files that are not programs."""
-    facts["kind"] = kind
-    if not json:
-        print(f"{name}: no program: {kind}")
-    return DONE
 
 
 def _facts(error: HlokitError) -> dict[str, Any]:
@@ -127,7 +133,7 @@ def _report(
     count = sum(len(c) for c in computations)
     facts |= {"module": module.name, "computations": len(computations), "instructions": count}
     facts["program_shape"] = str(module.program_shape)
-    yield f"{head}{module.name}: ok, {len(computations)} computation(s), {count} instruction(s)"
+    yield f"{head}{module.name}: ok, {counted(len(computations), 'computation')}, {counted(count, 'instruction')}"
     yield f"  {module.program_shape}"
     yield from _check_devices(module, *device_counts(module, replicas, partitions), facts)
 
@@ -139,6 +145,6 @@ def _check_devices(module: HloModule, replicas: int, partitions: int, facts: dic
         return
     finding = check_rendezvous([module] * (replicas * partitions), replicas, partitions, steps=500_000, paths=2_000)
     facts["devices"] = {"replicas": replicas, "partitions": partitions, "verdict": str(finding)}
-    yield f"  {replicas} replica(s) of {partitions} partition(s): {finding}"
+    yield f"  {grid_text(replicas, partitions)}: {finding}"
     if finding.error is not None:
         raise finding.error

@@ -1,4 +1,4 @@
-"""hlokit compare: the same program on several engines, and a verdict on each."""
+"""hlokit compare: the same programs on several engines, and a verdict on each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from hlokit.api import verify
-from hlokit.errors import ArgumentError
+from hlokit.errors import ArgumentError, HlokitError
 from hlokit.hlo.computation import counted
 from hlokit.judge.compare.comparing import Comparison, compare_engines
 from hlokit.judge.compare.report import REPORT, write_report
@@ -21,19 +21,18 @@ from hlokit.judge.compare.stages import compare_stages
 from hlokit.judge.diff.folders import Stage, stages_in
 from hlokit.judge.engines.engine import CommandEngine, Engine, engine_of
 from hlokit.tools.files import loaded
-from hlokit.tools.inputs import arguments_for, arguments_of_devices
+from hlokit.tools.inputs import Inputs, arguments_for, arguments_of_devices
 from hlokit.tools.progress import progress
-from hlokit.tools.status import DONE, FOUND
+from hlokit.tools.status import DONE, FOUND, message_of, say, status_of
 
 _ENGINES = "passes,compiled,strict"
 
 
 def compare(
-    file: Path,
-    *,
+    *files: Annotated[Path, Parameter(required=True)],
     engines: str | None = None,
     engine_cmd: str | None = None,
-    input: Path | None = None,
+    input: Inputs = (),
     random: int | None = None,
     timeout: float = 60.0,
     memory: int = 0,
@@ -42,10 +41,11 @@ def compare(
     report: Path | None = None,
     reduce_limit: float = 60.0,
 ) -> int:
-    """Runs a program on engines, each in a separate process, and judges their results against the reference.
+    """Runs programs on engines, each in a separate process, and judges their results against the reference.
 
-    For a folder of XLA's dumps (--xla_dump_to, --xla_dump_hlo_pass_re), runs the stages of each module on the reference
-    with the same arguments and judges each against the first, to find the pass that changed a result.
+    A folder of XLA dumps (--xla_dump_to) stands for the first stage of each of its modules, the program before XLA's
+    passes. With neither --engines nor --engine-cmd, all stages of each module run on the reference with the same
+    arguments, and each is judged against the first, to find the pass that changed a result.
 
     Verdicts: equal (the same bits as the reference), allowed (a difference that rounding explains or a rule allows),
     wrong (with the first instruction whose value is wrong, or the pass that caused it), undecided, failed (an error, a
@@ -53,8 +53,8 @@ def compare(
 
     Parameters
     ----------
-    file:
-        a program in any kind of file that hlokit reads (`-` is standard input), or a folder of dumps.
+    files:
+        one or more programs in any kind of file that hlokit reads (`-` is standard input), or folders of dumps.
     engines:
         names separated by commas: passes, compiled, compiled-1, strict, jaxlib (XLA's CPU client in this Python),
         jaxlib@PYTHON (in another Python), jaxlib:FLAGS (with these XLA_FLAGS, separated by spaces), pjrt/NAME (a
@@ -64,10 +64,11 @@ def compare(
         program (a HloProto), {inputs} by that of an .npz with in0, in1, ..., {outputs} by that of the .npz that it must
         write, with out0, ...
     input:
-        an .npz with the arguments, by the names of the parameters or as arr_0, arr_1, ...; for several devices in0,
-        in1, ..., first those of the first device, then those of the next.
+        the arguments: an .npz with an array for each parameter, by the parameters' names or as in0, in1, ... or arr_0,
+        arr_1, ...; or values, one --input for each parameter: f32[4,8]=1, 's32[3]={1, 2, 3}'.
+        For several devices an .npz with in0, in1, ..., first those of the first device, then those of the next.
     random:
-        the seed of random arguments; 0 if there is no `input`.
+        the seed of random arguments, normally distributed numbers and small integers; 0 if there is no `input`.
     timeout:
         time limit of a run, in seconds.
     memory:
@@ -78,40 +79,65 @@ def compare(
         print JSON.
     report:
         a folder for a report on each engine whose result is wrong: the smallest program that shows the fault, its
-        arguments, and report.md, which is ready to file.
+        arguments, and report.md, which is ready to file. For several programs, a folder for each in it.
     reduce_limit:
         time limit of the search for the smallest program, in seconds.
     """
     if timeout <= 0 or memory < 0:
         raise ArgumentError("compare: --timeout must be greater than 0, --memory at least 0")
-    if file.is_dir():
-        given = {"--engines": engines, "--engine-cmd": engine_cmd, "--report": report, "--input": input}
-        said = ", ".join(name for name, value in given.items() if value is not None)
-        if said:
-            raise ArgumentError(
-                f"compare {said}: {file} is a folder, whose stages run only on the reference; give one of its files"
-            )
-        return _compare_dump(file, 0 if random is None else random, timeout, memory << 20, json)
-    module = loaded(file)
-    verify(module)
-    arguments = arguments_of_devices(module, input, random if random is not None or input is not None else 0)
+    if len(files) == 1 and files[0].is_dir() and engines is None and engine_cmd is None:
+        if input or report is not None:
+            raise ArgumentError(f"compare --input, --report: give engines too, or one of the files in {files[0]}")
+        return _compare_dump(files[0], 0 if random is None else random, timeout, memory << 20, json)
+    programs = [program for file in files for program in _programs_in(file)]
     names = [name.strip() for name in (_ENGINES if engines is None else engines).split(",") if name.strip()]
+    told: list[dict[str, Any]] = []
+    status = DONE
     with ExitStack() as stack:
         opened: list[Engine] = [stack.enter_context(engine_of(n, timeout, memory << 20)) for n in names]
         if engine_cmd is not None:
             opened.append(stack.enter_context(CommandEngine(engine_cmd, timeout)))
-        told: list[str] = []
+        for number, (title, path) in enumerate(programs):
+            try:
+                found = _compared(path, input, random, opened, bisect)
+            except HlokitError as error:
+                if len(programs) == 1:
+                    raise
+                error.file = str(path)
+                say(message_of(error))
+                status = max(status, status_of(error))
+                continue
+            if report is not None:
+                _write_reports(found, opened, report / str(number) if len(programs) > 1 else report, reduce_limit)
+            told.append({"program": str(path), "engines": found.to_json()})
+            for judgement in () if json else found.judgements:
+                print(f"{title}: {judgement}" if len(programs) > 1 else judgement, flush=True)
+            status = max(status, DONE if found.is_equal else FOUND)
+    if json:
+        print(json_module.dumps(told if len(programs) > 1 else told[0]["engines"], indent=2))
+    return status
 
-        def say(name: str) -> None:
-            advance(len(told), text=name)
-            told.append(name)
 
-        with progress(module.name, len(opened) + 1) as advance:
-            found = compare_engines(module, arguments, opened, bisect=bisect, on_engine=say)
-        if report is not None:
-            _write_reports(found, opened, report, reduce_limit)
-    print(json_module.dumps(found.to_json(), indent=2) if json else found)
-    return DONE if found.is_equal else FOUND
+def _programs_in(file: Path) -> list[tuple[str, Path]]:
+    """The programs to compare, with their titles: the file, or the first stage of each module in a folder of dumps."""
+    if not file.is_dir():
+        return [(str(file), file)]
+    return [(first.title, first.path) for first, *_ in stages_in(file)]
+
+
+def _compared(path: Path, input: Inputs, random: int | None, engines: list[Engine], bisect: bool) -> Comparison:
+    """The comparison of engines by one program."""
+    module = loaded(path)
+    verify(module)
+    arguments = arguments_of_devices(module, input, 0 if random is None else random)
+    told: list[str] = []
+
+    def say_which(name: str) -> None:
+        advance(len(told), text=name)
+        told.append(name)
+
+    with progress(module.name, len(engines) + 1) as advance:
+        return compare_engines(module, arguments, engines, bisect=bisect, on_engine=say_which)
 
 
 def _write_reports(found: Comparison, engines: list[Engine], folder: Path, reduce_limit: float) -> None:
@@ -129,7 +155,7 @@ def _compare_dump(folder: Path, random: int, timeout: float, memory: int, json: 
     status = DONE
     for first, *others in stages_in(folder):
         module = loaded(first.path)
-        found = compare_stages(module, arguments_for(module, None, random), others, timeout, memory)
+        found = compare_stages(module, arguments_for(module, (), random), others, timeout, memory)
         told.append({"module": first.module, "first": str(first.path), "stages": found.to_json()})
         status = status if found.is_equal else FOUND
         for line in () if json else _lines_of(first, found):

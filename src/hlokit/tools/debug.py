@@ -14,15 +14,14 @@ from hlokit.errors import HlokitError, UnsupportedError
 from hlokit.interpreter.checks import device_counts
 from hlokit.runtime.compile import compile_module
 from hlokit.tools.files import content_of, loaded, snapshot_in
-from hlokit.tools.inputs import arguments_for
-from hlokit.tools.job import path_of
+from hlokit.tools.inputs import Inputs, arguments_for
 from hlokit.tools.status import BAD, DONE, message_of
 
 
 def debug(
     file: Path,
     *,
-    input: Path | None = None,
+    input: Inputs = (),
     random: int | None = None,
     seed: int = 0,
     replicas: int | None = None,
@@ -45,8 +44,9 @@ def debug(
     file:
         a program in any kind of file that hlokit reads, or a session written by the command `save`.
     input:
-        an .npz with the arguments, by the names of the parameters or as arr_0, arr_1, ...; for several devices with
-        {device} in the name.
+        the arguments: an .npz with an array for each parameter, by the parameters' names or as in0, in1, ... or arr_0,
+        arr_1, ...; or values, one --input for each parameter: f32[4,8]=1, 's32[3]={1, 2, 3}'; for several
+        devices {device} in the file's name is the number of each.
     random:
         the seed of random arguments.
     seed:
@@ -97,7 +97,7 @@ def _serve(session: Session, lines: list[str], port: int, hosts: list[str]) -> i
 
 def _session(
     file: Path,
-    input: Path | None,
+    input: Inputs,
     random: int | None,
     seed: int,
     replicas: int | None,
@@ -122,7 +122,7 @@ def _session(
     given = (
         snapshot.arguments
         if snapshot is not None
-        else [arguments_for(module, None if input is None else path_of(input, d), random, d) for d in range(count)]
+        else [arguments_for(module, input, random, d) for d in range(count)]
     )
     limit = None if memory is None else memory << 20
     if compiled:

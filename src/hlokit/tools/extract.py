@@ -12,7 +12,7 @@ from hlokit.files.arrays import npz_of
 from hlokit.hlo.computation import counted
 from hlokit.judge.extract import extracted
 from hlokit.tools.files import loaded, write
-from hlokit.tools.inputs import arguments_for
+from hlokit.tools.inputs import Inputs, arguments_for
 
 
 def extract(
@@ -20,7 +20,7 @@ def extract(
     *,
     instruction: str,
     first: Annotated[str | None, Parameter(name="--from")] = None,
-    input: Path | None = None,
+    input: Inputs = (),
     random: int | None = None,
     output: Annotated[Path, Parameter(alias="-o")] = Path("-"),
 ) -> None:
@@ -38,7 +38,8 @@ def extract(
     first:
         the name of an instruction on which it depends: all instructions between the two are included.
     input:
-        an .npz with the arguments of the whole program, by the names of the parameters or as arr_0, arr_1, ...
+        the arguments of the whole program: an .npz with an array for each parameter, by the parameters' names or as
+        in0, in1, ... or arr_0, arr_1, ...; or values, one --input for each parameter: f32[4,8]=1, 's32[3]={1, 2, 3}'.
     random:
         the seed of random arguments.
     output:
@@ -46,8 +47,7 @@ def extract(
     """
     module = loaded(file)
     verify(module)
-    has_arguments = input is not None or random is not None
-    arguments = arguments_for(module, input, random) if has_arguments else None
+    arguments = arguments_for(module, input, random) if input or random is not None else None
     case = extracted(module, instruction, first or "", arguments)
     write(output, case.module.to_text("short_parsable").encode())
     if case.arguments is not None and str(output) != "-":

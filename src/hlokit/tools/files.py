@@ -20,6 +20,11 @@ def is_standard(path: Path | None) -> bool:
     return path is not None and str(path) == "-"
 
 
+def path_of(path: Path, device: int) -> Path:
+    """The path with the device's number for {device} in it."""
+    return Path(str(path).replace("{device}", str(device)))
+
+
 @cache
 def standard_input() -> bytes:
     """All of standard input, which can be read once."""

@@ -6,14 +6,14 @@ import math
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hlokit.api import process_world
 from hlokit.devices.processes.guard import guarded, job_size
 from hlokit.errors import ArgumentError, HlokitError
+from hlokit.hlo.computation import counted
 from hlokit.hlo.module import HloModule
-from hlokit.interpreter.checks import device_counts
+from hlokit.interpreter.checks import device_counts, grid_text
 from hlokit.interpreter.routes import Place
 from hlokit.tools.status import status_of
 
@@ -37,7 +37,7 @@ class Job:
         if self.world is not None and replicas is None and math.prod(counts) != self.world.size:
             counts = max(1, self.world.size // counts[1]), counts[1]
         if self.world is not None and math.prod(counts) != self.world.size:
-            text = f"{counts[0]} replica(s) of {counts[1]} partition(s) on {self.world.size} processes"
+            text = f"{grid_text(*counts)} on {counted(self.world.size, 'process', 'processes')}"
             raise ArgumentError(f"{module.name}: {text} [EXEC-2]")
         return Place.grid(*counts)
 
@@ -76,8 +76,3 @@ def job() -> Generator[Job, None, None]:
                 raise
             world.close(error)
             sys.exit(status_of(error))
-
-
-def path_of(path: Path, device: int) -> Path:
-    """The path with the device's number for {device} in it."""
-    return Path(str(path).replace("{device}", str(device)))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from hlokit.judge.engines.engine import Engine, engine_of
 from hlokit.judge.engines.trivial import trivial_programs
 from hlokit.judge.reduce.search import Step
 from hlokit.tools.files import loaded, write
-from hlokit.tools.inputs import arguments_for
+from hlokit.tools.inputs import Inputs, arguments_for
 from hlokit.tools.progress import Advance, progress
 from hlokit.tools.status import DONE, INTERRUPTED
 
@@ -45,7 +45,17 @@ arguments = []
 for i, parameter in enumerate(module.entry.parameters):
     array, wanted = arrays[f"in{{i}}"], parameter.shape.dtype.numpy
     arguments.append(array if array.dtype == wanted else array.view(wanted))
-print(hk.compare_engines(module, *arguments, engines={engines!r}))
+found = hk.compare_engines(module, *arguments, engines={engines!r})
+print("reference:", found.expected)
+for judgement in found.judgements:
+    print(judgement, *judgement.outcome.leaves, f"{{judgement.outcome.seconds:.3g}} s", sep="\\n  ")
+'''
+_CHECK = '''"""Shows the fault again: {what}"""
+
+import subprocess
+
+status = subprocess.run({command!r}).returncode
+print("exit status", status, "(0: the program shows the fault)")
 '''
 
 
@@ -57,7 +67,7 @@ def reduce(
     crash: str | None = None,
     nan: str | None = None,
     slow: tuple[str, str, float] | None = None,
-    input: Path | None = None,
+    input: Inputs = (),
     random: int = 0,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     log: Path | None = None,
@@ -68,7 +78,10 @@ def reduce(
     """Makes a program as small as possible while it still shows a fault.
 
     Writes three files: OUTPUT (by default FILE with .reduced.hlo), an .npz with its arguments as in0, in1, ..., and a
-    Python script that reproduces the fault. The input is never overwritten.
+    Python script that shows the fault again. The input is never overwritten.
+
+    The options --mismatch, --crash, --nan and --slow take engines of `hlokit compare`: names, or commands with {hlo},
+    {inputs} and {outputs}, such as 'simulator {hlo} {inputs} {outputs}'.
 
     Parameters
     ----------
@@ -79,7 +92,7 @@ def reduce(
         path of the program as HLO text, {inputs} by that of an .npz with its arguments; without {hlo} the path of the
         program is appended as the last argument.
     mismatch:
-        the fault: two engines of `hlokit compare` differ by more than rounding explains.
+        the fault: the results of two engines differ by more than rounding explains.
     crash:
         the fault: the process of this engine crashes, or takes longer than --timeout.
     nan:
@@ -87,9 +100,10 @@ def reduce(
     slow:
         the fault: the first engine takes longer than the second by this ratio.
     input:
-        an .npz with the arguments, by the names of the parameters or as arr_0, arr_1, ...
+        the arguments: an .npz with an array for each parameter, by the parameters' names or as in0, in1, ... or arr_0,
+        arr_1, ...; or values, one --input for each parameter: f32[4,8]=1, 's32[3]={1, 2, 3}'.
     random:
-        the seed of random arguments, if there is no input.
+        the seed of random arguments, if there is no input: normally distributed numbers, small integers.
     output:
         the file to write, by default FILE with .reduced.hlo.
     log:
@@ -132,8 +146,11 @@ def reduce(
     write(output, found.module.to_text("short_parsable").encode())
     inputs, script = output.with_suffix(".npz"), output.with_suffix(".py")
     write(inputs, npz_of(tuple(found.arguments or ()), "in"))
-    names = {"program": str(output), "arguments": str(inputs), "engines": engines or ["passes", "compiled", "strict"]}
-    write(script, _SCRIPT.format(what=fault, **names).encode())
+    if check is not None:
+        text = _CHECK.format(what=fault, command=_check_of(shlex.split(check), output, inputs))
+    else:
+        text = _SCRIPT.format(what=fault, program=str(output), arguments=str(inputs), engines=engines)
+    write(script, text.encode())
     size = sum(len(c) for c in found.module.all_computations)
     if json:
         facts = {"instructions": size, "tries": found.tries, "complete": found.is_complete, "program": str(output)}
@@ -154,15 +171,15 @@ def _flat(program: tuple[HloModule, list[Any]]) -> list[Any]:
     return [program[0], *program[1]]
 
 
-def _start(file: Path, input: Path | None, random: int, log: Path | None) -> tuple[HloModule, list[Any]]:
+def _start(file: Path, input: Inputs, random: int, log: Path | None) -> tuple[HloModule, list[Any]]:
     """The program and its arguments: those of the last step, if the log has one."""
     steps = sorted(log.glob("[0-9]*.hlo")) if log is not None and log.is_dir() else []
     if steps:
         module = loaded(steps[-1])
-        return module, arguments_for(module, steps[-1].with_suffix(".npz"), None)
+        return module, arguments_for(module, (str(steps[-1].with_suffix(".npz")),), None)
     module = loaded(file)
     verify(module)
-    return module, arguments_for(module, input, None if input is not None else random)
+    return module, arguments_for(module, input, random)
 
 
 class _Log:
@@ -231,6 +248,12 @@ def _gives_nan(engine: Engine, module: HloModule, *arguments: Any) -> bool:
     return any(np.any(is_nan(leaf)) for leaf in engine.run(module, arguments).leaves)
 
 
+def _check_of(words: Sequence[str], program: Path, inputs: Path) -> list[str]:
+    """The words of a check with the names of the files."""
+    filled = [word.replace("{hlo}", str(program)).replace("{inputs}", str(inputs)) for word in words]
+    return filled if any("{hlo}" in word for word in words) else [*filled, str(program)]
+
+
 class _Command:
     """Runs a command on a program; status 0 means that it shows the fault."""
 
@@ -243,9 +266,7 @@ class _Command:
         program, inputs = self.folder / "program.hlo", self.folder / "in.npz"
         program.write_text(module.to_text("short_parsable"))
         inputs.write_bytes(npz_of(arguments, "in"))
-        words = [word.replace("{hlo}", str(program)).replace("{inputs}", str(inputs)) for word in self.words]
-        if not any("{hlo}" in word for word in self.words):
-            words.append(str(program))
+        words = _check_of(self.words, program, inputs)
         null = subprocess.DEVNULL
         try:
             done = subprocess.run(words, stdin=null, stdout=null, stderr=null, timeout=self.timeout, check=False)

@@ -19,6 +19,7 @@ from cyclopts import Parameter
 from hlokit.api import compile, evaluate, parse, verify
 from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.files.arrays import arrays_in, leaves_of, named_arrays, npz_of
+from hlokit.hlo.computation import counted
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.nan_trap import nan_trap
@@ -29,9 +30,9 @@ from hlokit.proto.snapshot import Snapshot
 from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.executable import Executable
 from hlokit.stablehlo.lowering import UnknownSizes
-from hlokit.tools.files import content_of, is_standard, loaded, snapshot_in, write
-from hlokit.tools.inputs import arguments_for, is_literal, values_of
-from hlokit.tools.job import Job, job, path_of
+from hlokit.tools.files import content_of, is_standard, loaded, path_of, snapshot_in, write
+from hlokit.tools.inputs import Inputs, arguments_for, file_in
+from hlokit.tools.job import Job, job
 from hlokit.tools.progress import is_terminal, progress
 from hlokit.tools.status import DONE, FOUND
 from hlokit.types.shape import Shape
@@ -44,7 +45,7 @@ _SEPARATOR = re.compile(r"^[ \t]*// -----[^\n]*\n", re.MULTILINE)
 def run(
     file: Path,
     *,
-    input: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    input: Inputs = (),
     random: int | None = None,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     expect: Path | None = None,
@@ -120,10 +121,7 @@ def run(
     given = [shlex.quote(f"--{name}={value}") for name, value in flags.items() if value is not None]
     backend = _backend(backend, given, shadow, profile, trap_nan, after)
     way = _Way(backend, given, seed, trap_nan, after, shadow, profile)
-    literals = [word for word in input if is_literal(word)]
-    if (literals and len(literals) < len(input)) or len(input) - len(literals) > 1:
-        raise ArgumentError("--input: expected one file, or one value for each parameter")
-    source = Path(input[0]) if input and not literals else None
+    source = file_in(input)
     if is_standard(file) and is_standard(source):
         raise ArgumentError("the program and --input cannot both be standard input")
     with job() as devices:
@@ -138,10 +136,7 @@ def run(
             places = devices.places(module, replicas, partitions)
             _check_several(len(places), output, profile, after)
             own = devices.own(places)
-            if literals:
-                arguments = [values_of(module, literals) for _ in own]
-            else:
-                arguments = _arguments_of_all(module, source, random, recorded, own, len(places))
+            arguments = _arguments_of_all(module, input, random, recorded, own, len(places))
             results = way.results(devices, module, arguments, places)
             _give(devices, module, own, results, output, several=len(places) > 1)
             if expect is not None:
@@ -366,7 +361,7 @@ def _one(file: Path, input: Path | None) -> HloModule:
 
 def _arguments_of_all(
     module: HloModule,
-    input: Path | None,
+    input: Inputs,
     random: int | None,
     recorded: Snapshot | None,
     own: Sequence[Place],
@@ -374,12 +369,8 @@ def _arguments_of_all(
 ) -> list[list[Any]]:
     """The arguments of each of these devices; `count`: how many devices there are in all."""
     if recorded is None:
-        return [
-            arguments_for(module, None if input is None else path_of(input, place.device), random, place.device)
-            for place in own
-        ]
+        return [arguments_for(module, input, random, place.device) for place in own]
     if len(recorded.arguments) != count:
-        raise ArgumentError(
-            f"the snapshot has arguments of {len(recorded.arguments)} device(s), {count} run the program"
-        )
+        devices = counted(len(recorded.arguments), "device")
+        raise ArgumentError(f"the snapshot has arguments of {devices}, {count} run the program")
     return [recorded.arguments[place.device] for place in own]

@@ -13,6 +13,7 @@ from rich.table import Table
 from hlokit.analysis.simulation import Simulation
 from hlokit.analysis.simulation import simulate as simulated
 from hlokit.api import verify
+from hlokit.interpreter.checks import grid_text
 from hlokit.tools.files import loaded
 
 _ROWS = 40
@@ -80,7 +81,7 @@ def simulate(
 
 def _show(found: Simulation, network: str) -> None:
     console = Console(highlight=False, markup=False, width=120)
-    grid = f"{found.replicas} replica(s) of {found.partitions} partition(s)"
+    grid = grid_text(found.replicas, found.partitions)
     console.print(f"{found.module} on {network}: {_time(found.seconds)}, {grid}")
     table = _table("collective", "kind", "algorithm", "groups", "bytes", "time", "count", "total")
     for c in found.collectives[:_ROWS]:

@@ -13,7 +13,7 @@ from hlokit.errors import ArgumentError
 from hlokit.runtime.executable import Executable
 from hlokit.runtime.profile import Profile
 from hlokit.tools.files import is_standard, loaded, write
-from hlokit.tools.inputs import arguments_for
+from hlokit.tools.inputs import Inputs, arguments_for
 from hlokit.view.making import view_executable, view_module
 from hlokit.view.page import View
 
@@ -23,7 +23,7 @@ def view(
     *,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     graph: bool = False,
-    input: Path | None = None,
+    input: Inputs = (),
     random: int | None = None,
     mesh: str | None = None,
 ) -> None:
@@ -57,7 +57,7 @@ def view(
         if not isinstance(made, Executable):
             raise ArgumentError("view: a program for several devices: --graph shows its graph and passes")
         times: Profile | None = None
-        if input is not None or random is not None:
+        if input or random is not None:
             times = made.profile(*arguments_for(module, input, random))
         page = view_executable(made, times)
     else:

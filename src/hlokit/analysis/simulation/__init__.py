@@ -15,8 +15,9 @@ from hlokit.analysis.simulation.replay import Segment, replayed
 from hlokit.analysis.simulation.result import CollectiveTime, LinkUse, Simulation
 from hlokit.analysis.simulation.topology import topology as topology_of
 from hlokit.errors import ArgumentError, UnsupportedError
+from hlokit.hlo.computation import counted
 from hlokit.hlo.module import HloModule
-from hlokit.interpreter.checks import device_counts
+from hlokit.interpreter.checks import device_counts, grid_text
 
 
 def simulate(
@@ -53,8 +54,7 @@ def simulate(
     counts = _counts(module, network.devices, replicas, partitions)
     if counts[0] * counts[1] != network.devices:
         raise ArgumentError(
-            f"{module.name}: {counts[0]} replica(s) of {counts[1]} partition(s), but {topology} has "
-            f"{network.devices} devices"
+            f"{module.name}: {grid_text(*counts)}, but {topology} has {counted(network.devices, 'device')}"
         )
     refuse_deadlock([module] * network.devices, counts)
     rates = (

@@ -158,7 +158,7 @@ class Comparison:
 def compare_engines(
     module: HloModule,
     arguments: Sequence[Any],
-    engines: Sequence[str | Engine] = ("passes", "compiled", "strict"),
+    engines: Sequence[str | Callable[..., Any] | Engine] = ("passes", "compiled", "strict"),
     *,
     seconds: float = 60.0,
     memory: int = 0,
@@ -231,7 +231,7 @@ class _Judge:
 
     def of(self, engine: Engine, outcome: Outcome) -> Judgement:
         if outcome.status == "unsupported":
-            return Judgement(engine.name, outcome, "unsupported", str(outcome))
+            return Judgement(engine.name, outcome, "unsupported", outcome.message)
         if outcome.status != "ok":
             return self._traced(engine, Judgement(engine.name, outcome, "failed", str(outcome)))
         found = _found(outcome.leaves, self.expected)

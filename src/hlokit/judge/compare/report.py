@@ -17,7 +17,7 @@ from hlokit.judge.closeness.equality import leaves
 from hlokit.judge.compare.comparing import ALWAYS, Comparison, Judgement, compare_engines
 from hlokit.judge.compare.least import least
 from hlokit.judge.devices import devices_of
-from hlokit.judge.engines.engine import CommandEngine, Engine
+from hlokit.judge.engines.engine import CommandEngine, Engine, FunctionEngine
 from hlokit.rules import rules
 
 PROGRAM, ARGUMENTS, REPORT = "program.hlo", "arguments.npz", "report.md"
@@ -76,7 +76,7 @@ def markdown(comparison: Comparison, engine: Engine, origin: tuple[HloModule, Ju
     if judgement.outcome.status != "ok":
         lines.append(str(judgement.outcome))
         lines += ["", judgement.printed] if judgement.printed else []
-    lines += ["```", "", "## Reproduce", "", "```sh", _command(engine), "```", "", "## Versions", ""]
+    lines += ["```", "", "## Reproduce", "", *_call(engine), "", "## Versions", ""]
     lines += [f"- {line}" for line in _versions(engine)]
     return "\n".join(lines) + "\n"
 
@@ -91,10 +91,15 @@ def _arguments(comparison: Comparison) -> list[str]:
     ]  # fmt: skip
 
 
-def _command(engine: Engine) -> str:
+def _call(engine: Engine) -> list[str]:
+    """How to run the program on the engine again."""
+    if isinstance(engine, FunctionEngine):
+        call = f"hk.compare_engines(hk.load({PROGRAM!r}), *arguments, engines=[{engine.name}])"
+        return ["```python", call, "```", "", f"`arguments`: the arrays in {ARGUMENTS}"]
     option = "--engine-cmd" if isinstance(engine, CommandEngine) else "--engines"
     others = " --engines strict" if isinstance(engine, CommandEngine) else ""
-    return f"hlokit compare {PROGRAM} --input {ARGUMENTS}{others} {option} {shlex.quote(engine.name)}"
+    command = f"hlokit compare {PROGRAM} --input {ARGUMENTS}{others} {option} {shlex.quote(engine.name)}"
+    return ["```sh", command, "```"]
 
 
 def _versions(engine: Engine) -> list[str]:

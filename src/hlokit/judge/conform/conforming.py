@@ -122,7 +122,7 @@ class Conformance:
 
 
 def conform(
-    engine: str | Engine,
+    engine: str | Callable[..., Any] | Engine,
     *,
     rules: Sequence[str] | None = None,
     seconds: float = 60.0,

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Thread
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.errors import ArgumentError, EvaluationError, HlokitError
+from hlokit.errors import ArgumentError, EvaluationError, HlokitError, UnsupportedError
 from hlokit.files.arrays import arrays_in, npz_of, reinterpreted
 from hlokit.hlo.module import HloModule
 from hlokit.judge.devices import devices_of
@@ -300,6 +300,26 @@ class CommandEngine(Engine):
         return _with_printed(Outcome(kind, (), end), printed)
 
 
+class FunctionEngine(Engine):
+    """A function of the user's, called in this process with a module and its arguments; its result is that of the
+    program, an array or a tuple of arrays. Its time is not limited."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        super().__init__(f"{function.__module__}.{name}")  # no name of hlokit's engines, which have no dot
+        self.function = function
+
+    def _run(self, job: Job, target: Path) -> Outcome:
+        try:
+            result = self.function(job.module, *job.arguments)
+            target.write_bytes(npz_of(result))
+        except (UnsupportedError, NotImplementedError) as error:
+            return Outcome("unsupported", (), str(error))
+        except Exception as error:  # whatever it raises is its answer
+            return Outcome("error", (), f"{type(error).__name__}: {error}")
+        return Outcome("ok")
+
+
 def _command_of(command: str) -> list[str]:
     """The words of a command; ArgumentError if it is not there."""
     words = shlex.split(command)
@@ -368,8 +388,8 @@ def _filled(word: str, places: dict[str, Path]) -> str:
     return word
 
 
-def engine_of(spec: str, seconds: float = 60.0, memory: int = 0) -> Engine:
-    """The engine that a name stands for.
+def engine_of(spec: str | Callable[..., Any], seconds: float = 60.0, memory: int = 0) -> Engine:
+    """The engine that a name or a command stands for, or that calls a function.
 
     reference, passes, compiled, compiled-1, strict, partitioned, partitioned-compiled
                                     hlokit's; with @PYTHON that of another Python's hlokit
@@ -377,9 +397,14 @@ def engine_of(spec: str, seconds: float = 60.0, memory: int = 0) -> Engine:
     jaxlib@PYTHON                   of another Python's
     jaxlib:FLAGS, jaxlib@PYTHON:FLAGS   with these XLA_FLAGS
     pjrt/NAME, pjrt/NAME@PYTHON     a PJRT plugin that jax knows by this name
+    a text with {outputs}           the command of a CommandEngine
 
-    Raises ArgumentError for other names, and for a Python that is not there.
+    Raises ArgumentError for other names, and for a Python or a command that is not there.
     """
+    if not isinstance(spec, str):
+        return FunctionEngine(spec)
+    if "{outputs}" in spec:
+        return CommandEngine(spec, seconds, memory)
     head, _, flags = spec.partition(":")
     kind, _, python = head.partition("@")
     if kind in OWN and not flags:
@@ -388,7 +413,8 @@ def engine_of(spec: str, seconds: float = 60.0, memory: int = 0) -> Engine:
     platform = "cpu" if kind == "jaxlib" else kind.removeprefix("pjrt/") if kind.startswith("pjrt/") else ""
     if not platform:
         raise ArgumentError(
-            f"there is no engine {spec!r}: choose from {', '.join(OWN)}, jaxlib[@PYTHON][:FLAGS], pjrt/NAME[@PYTHON]"
+            f"there is no engine {spec!r}: choose from {', '.join(OWN)}, jaxlib[@PYTHON][:FLAGS], pjrt/NAME[@PYTHON], "
+            "or give a command such as 'simulator {hlo} {inputs} {outputs}'"
         )
     worker = Path(__file__).with_name("jaxlib_worker.py")
     return WorkerEngine(spec, [_python(spec, python), str(worker), platform], seconds, memory, flags, shapes=True)

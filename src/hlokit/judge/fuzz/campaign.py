@@ -144,7 +144,7 @@ def checked(options: Options, collectives: bool = False) -> Options:
 
 def fuzz(
     count: int,
-    engines: Sequence[str | Engine],
+    engines: Sequence[str | Callable[..., Any] | Engine],
     *,
     seed: int = 0,
     options: Options | None = None,
