@@ -144,7 +144,7 @@ class Executable:
         OutOfMemoryError
             The call needs more memory than there is.
         UnsupportedError
-            The code is for another machine.
+            The code is for another machine, or a custom call's target is not registered (UnknownTargetError).
         ShadowMismatch
             In shadow mode, a kernel's result is not the interpreter's.
         """
@@ -286,7 +286,7 @@ class Executable:
         Parameters
         ----------
         args : Any
-            The arguments, as for a call.
+            The arguments, as for a call; JAX's arrays are converted to NumPy's once, before the calls that are timed.
         repeat : int, optional
             The number of calls.
         options : Any
@@ -304,7 +304,7 @@ class Executable:
         """
         from hlokit.runtime.profile import profile
 
-        return profile(self, args, repeat, options)
+        return profile(self, self._values(args), repeat, options)
 
     @cached_property
     def communicating(self) -> list[Instruction]:
@@ -371,13 +371,7 @@ class Executable:
         """A call with tuples, tokens or dynamic dimensions in its signature, or with steps of the reference."""
         if self._flat:
             return self._caller.call(*args)
-        parameters = self.source.entry.parameters
-        if len(args) != len(parameters):
-            raise wrong_count(self.source.name, len(parameters), args)
-        values = [
-            argument(f"argument {i} ({p.name})", p.shape, a)
-            for i, (p, a) in enumerate(zip(parameters, args, strict=True))
-        ]
+        values = self._values(args)
         compilation = self.compilation
         if not compilation.is_static:
             values = compilation.signature.arguments(values)
@@ -385,6 +379,16 @@ class Executable:
         root = compilation.static.entry.root.shape
         value = tree(root, iter((result,) if root.is_array else result))
         return value if compilation.is_static else compilation.signature.result(value)
+
+    def _values(self, args: Sequence[Any]) -> list[Any]:
+        """The values of the parameters, as NumPy's arrays."""
+        parameters = self.source.entry.parameters
+        if len(args) != len(parameters):
+            raise wrong_count(self.source.name, len(parameters), args)
+        return [
+            argument(f"argument {i} ({p.name})", p.shape, a)
+            for i, (p, a) in enumerate(zip(parameters, args, strict=True))
+        ]
 
 
 @dataclass(frozen=True)
