@@ -194,7 +194,7 @@ def figure(text: str) -> str:
     name = re.sub(r"\W+", "-", f"{shown.module.entry.root.opcode}-{shown.caption.partition(':')[0]}").strip("-")
     program = "\n".join(line for line in text.splitlines() if line and not line.startswith("//"))
     return (
-        f'<figure class="hlo">\n{picture}<figcaption>{html.escape(shown.caption)} '
+        f'<figure class="hlo">\n{picture}<figcaption>{html.escape(shown.caption)} · '
         f'<a class="hlo-download" download="{name}.svg" href="{address}">download SVG</a></figcaption>\n'
         f"<details><summary>The program</summary><pre>{html.escape(program)}</pre></details>\n</figure>\n"
     )

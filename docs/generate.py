@@ -30,7 +30,7 @@ from hlokit.debugger.debugger import Debugger
 from hlokit.hlo.lineage import Lineage
 from hlokit.hlo.op import OPS, Op
 from hlokit.interop import xla_client
-from hlokit.judge.compare.comparing import Comparison
+from hlokit.judge.compare.comparing import Comparison, Judgement
 from hlokit.judge.conform.conforming import Conformance
 from hlokit.judge.diff.differences import ModuleDiff
 from hlokit.judge.fuzz.campaign import Campaign
@@ -44,7 +44,7 @@ from hlokit.runtime.profile import Profile, StepProfile
 from hlokit.stablehlo.mapping import CHLO, OTHERS, STABLEHLO
 from hlokit.stablehlo.printer.mapping import RULES as WRITERS
 from hlokit.tools.inputs import arguments_for
-from hlokit.tools.ops import made_by, reference, summary
+from hlokit.tools.ops import functions_of, reference, summary
 from hlokit.types import attributes as kinds
 from hlokit.types.dtype import DTYPES, DType
 from hlokit.view.page import View
@@ -86,11 +86,10 @@ _CONTROL = {
 
 
 def table() -> str:
-    functions = made_by()
     lines = ["| op | builder | text | interpreter | compiled |", "| --- | --- | --- | --- | --- |"]
     for opcode in sorted(OPS):
         op = OPS[opcode]
-        names = [*functions.get(op, {})]
+        names = [*functions_of(op)]
         made = ", ".join(f"`{name}`" for name in names[:3]) + (", ..." if len(names) > 3 else "")
         interpreted = "yes" if has_reference(op) else "no"
         lines.append(f"| {opcode} | {made or '-'} | yes | {interpreted} | {compiled(op)} |")
@@ -99,7 +98,7 @@ def table() -> str:
 
 def reference_pages() -> dict[str, str]:
     """The pages below docs/reference by name: an index of the ops, a page for each, the rule book's chapters."""
-    how = "How each is compiled: [Supported ops](../ops.md). `hlokit ops NAME` prints an op's page."
+    how = "[How each op is compiled](../ops.md). `hlokit ops NAME` prints an op's page."
     index = ["# All ops", "", how, ""]
     index += [f"- [{opcode}](ops/{opcode}.md): {summary(OPS[opcode])}" for opcode in sorted(OPS)]
     pages = {"ops.md": "\n".join(index) + _toctree("ops"), "rules.md": _how_to_read() + _toctree("rules")}
@@ -125,14 +124,17 @@ def _gallery_index() -> str:
     lines = ["# Gallery", "", stages, ""]
     lines += [":::::{grid} 1 1 2 3", ":gutter: 3", ""]
     for path in _gallery():
-        title, description = _captions(path)
+        title, description, *_ = _captions(path)
         lines += [f"::::{{grid-item-card}} [{title}](gallery/{path.stem}.md)", "", description, "::::", ""]
     return "\n".join([*lines, ":::::"]) + _toctree("gallery")
 
 
 def _captions(path: Path) -> list[str]:
-    """The title and the description in the first two lines of a program of the gallery."""
-    return [line.removeprefix("// ") for line in path.read_text(encoding="utf-8").splitlines()[:2]]
+    """The title, the description, the name of the diagram and the text in the comments that a program of the gallery
+    begins with."""
+    found = re.match(r"// (.+)\n// (.+)\n(?:// diagram: (.+)\n)?((?://.*\n)*)", path.read_text(encoding="utf-8"))
+    assert found is not None
+    return [*found.groups("")[:3], re.sub(r"(?m)^// ?", "", found[4])]
 
 
 @cache
@@ -144,27 +146,33 @@ def _opcodes(path: Path) -> list[str]:
 
 def _gallery_page(path: Path) -> str:
     """A program's stages as tabs, for AVX2, so that they are the same wherever the page is made; last, its profile."""
-    title, description = _captions(path)
+    title, description, drawn, text = _captions(path)
     module = hlokit.load(path)
     compiled = hlokit.compile(module, target="x86-64-avx2")
-    drawn = re.search(r"(?m)^// diagram: (.*)$", path.read_text(encoding="utf-8"))
     source = "\n".join(line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("//"))
-    routines = "A routine has no loops: its plan writes LLVM IR." if "routine" in compiled.as_text("loops") else ""
+    routines = _ROUTINE if "routine" in compiled.as_text("loops") else ""
     stages = [("HLO", source), ("After the passes", compiled.as_text("hlo")), ("Loops", compiled.as_text("loops"))]
     stages += [(name, _hottest(compiled.as_text(stage))) for name, stage in (("LLVM IR", "llvm"), ("Assembly", "asm"))]
     ops = ", ".join(f"[{opcode}](../ops/{opcode}.md)" for opcode in _opcodes(path))
     lines = [f"# {title}", "", description, "", f"Ops: {ops}.", ""]
-    lines += [f"```{{hlo-diagram}} {drawn[1]}", "```", ""] if drawn else []
-    lines += ["::::{tab-set}"]
-    for name, text in stages:
-        lines += [f":::{{tab-item}} {name}", "```text", text.strip("\n"), "```"]
+    lines += [f"```{{hlo-diagram}} {drawn}", "```", ""] if drawn else []
+    lines += [text, "::::{tab-set}"]
+    for name, stage in stages:
+        lines += [f":::{{tab-item}} {name}", "```text", stage.strip("\n"), "```"]
         lines += ["", routines, ":::"] if name == "Loops" and routines else [":::"]
     profile = hlokit.compile(module).profile(*arguments_for(module, (), 0), repeat=20)
     lines += [":::{tab-item} Profile", "```text", str(profile).strip("\n"), "```", _PROFILED, ":::"]
-    lines += ["::::", "", "`hlokit compile FILE --emit loops` (or `hlo`, `llvm`, `asm`) prints a stage of any program."]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "::::", "", _OF_ANY]) + "\n"
 
 
+_OF_ANY = """\
+For a program of your own, `hlokit compile FILE --emit loops` (or `hlo`, `llvm`, `asm`) prints a stage, and
+`hlokit run FILE --input f32[4,8]=1` runs it on [values that you give](../../command.md#arguments). In a clone of the
+repository `python -m docs.diagram FILE OUT.svg` draws the picture of a program's last op; the first line of the file is
+the caption, `// ...`."""
+_ROUTINE = """\
+hlokit writes the LLVM IR of a routine (a product, a convolution, a sort) directly, not from a list of loops: see the
+next tab."""
 _PROFILED = """\
 `print(hk.compile(module).profile(*arguments, repeat=20))`, on the machine that built this page: the median time of each
 step, and what part of the machine's memory bandwidth and arithmetic it reaches."""
@@ -192,7 +200,7 @@ def _op_page(opcode: str) -> str:
     text = text.replace("\n- operands: ", "\n" + "\n".join([*figures, "- operands: "]), 1)
     shown = [f"[{_captions(path)[0]}](../gallery/{path.stem}.md)" for path in _gallery() if opcode in _opcodes(path)]
     how = compiled(OPS[opcode]) + (f" (machine code in the gallery: {', '.join(shown)})" if shown else "")
-    text = text.replace("\n- lowering form: ", f"\n- compiled as: {how}\n- lowering form: ", 1)
+    text = text.replace("\n- lowering form: ", f"\n- compiled as: {how}\n- [lowering form](../../add_a_form.md): ", 1)
     table = r"(?m)^(\| attribute \|.*\n(?:\|.*\n)+)"
     text = re.sub(table, r":::{container} hlo-attributes\n\1:::\n", text)
     head, rules_title, rest = text.partition("\nRules:\n")
@@ -208,7 +216,7 @@ def _function_linked(found: re.Match[str]) -> str:
 def _functions_of(opcode: str) -> list[str]:
     """The parameters of the functions that make an op, three at most."""
     lines: list[str] = []
-    for name, function in [*made_by().get(OPS[opcode], {}).items()][:3]:
+    for name, function in [*functions_of(OPS[opcode]).items()][:3]:
         page, anchor = ("builder", "api-builder-class") if name.startswith("b.") else ("operations", _anchor(name))
         shown = name if name.startswith("b.") else f"hk.{name}"
         public = getattr(hlokit, name) if shown != name else function
@@ -229,6 +237,7 @@ def _programs() -> dict[str, list[str]]:
     return found
 
 
+_IMPORTS = "Examples begin with `import hlokit as hk, numpy as np`."
 API = {
     "programs": "Read, check, run and compile programs",
     "results": "Results of calls",
@@ -251,6 +260,7 @@ RESULTS: dict[type, str] = {
     Partitioned: "partition",
     ModuleDiff: "diff",
     Comparison: "compare_engines",
+    Judgement: "Comparison.judgements",
     Conformance: "conform",
     Campaign: "fuzz",
     Reduction: "reduce_module",
@@ -289,7 +299,7 @@ def _api_page_of(name: str) -> str:
 
 
 def _api_index() -> str:
-    lines = ["# Python names", "", "Everything is in `hlokit`, imported as `hk`.", ""]
+    lines = ["# Python names", "", f"Everything is in `hlokit`. {_IMPORTS}", ""]
     lines += ["```{toctree}", ":maxdepth: 1", "", *(f"api/{name}" for name in (*API, "xla_client")), "```", ""]
     for page, title in API.items():
         names = [f"[`{name}`](api/{page}.md#{_place(name)})" for name in api_names(page)]
@@ -335,8 +345,8 @@ _MAIN = (
 
 def _errors_index() -> str:
     """The classes, and which of them the main calls raise."""
-    lines = ["# Errors by class", "", "How errors read, tracebacks, and which errors mean that the program is wrong:"]
-    lines += ["[Errors](../errors.md).", "", "| class | meaning |", "| --- | --- |"]
+    how = "[How to read an error](../errors.md): messages, tracebacks, and which errors mean that the program is wrong."
+    lines = ["# Errors by class", "", how, "", "| class | meaning |", "| --- | --- |"]
     for name in api_names("errors"):
         first = (inspect.getdoc(getattr(hlokit, name)) or "").split("\n")[0]
         lines += [f"| [`{name}`](errors/{name}.md) | {_linked(first, 'rules/')} |"]
@@ -371,12 +381,12 @@ def _error_page(name: str) -> str:
 
 
 def _api_page(page: str) -> str:
-    lines = [f"# {API[page]}", ""]
+    lines = [f"# {API[page]}", "", _IMPORTS, ""]
     if page == "types":
         lines += _element_types()
     if page == "operations":
         lines += _by_letter(api_names(page))
-    made = {name: opcode for opcode in sorted(OPS) for name in made_by().get(OPS[opcode], {})}
+    made = {name: opcode for opcode in sorted(OPS) for name in functions_of(OPS[opcode])}
     for name in api_names(page):
         value = getattr(hlokit, name, None)
         if isinstance(value, DType):
@@ -566,7 +576,7 @@ A constraint is checked when an op is made, unless it says "at run time": what b
 names the op, the argument, what was found and what was expected.
 
 Notation: `x.shape` is the list of dimension sizes, rank(x) their number, `T[d0,d1]` an array of element type T;
-`[a, b)` holds a and not b; ceil_div(a, b) = -(-a // b). Array literals are nested braces in row-major order. "Same
+`[a, b)` includes a but not b; ceil_div(a, b) = -(-a // b). Array literals are nested braces in row-major order. "Same
 shape" ignores layouts. All attributes are integers known at compile time."""
 
 

@@ -42,10 +42,13 @@ def test_notebooks_run(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs/gallery").glob("*.hlo")), ids=lambda path: path.stem)
 def test_programs_of_the_gallery_give_what_the_reference_gives(path: Path) -> None:
-    head = re.match(r"// .+\n// .+\n(?:// diagram: (.+)\n)?HloModule", path.read_text(encoding="utf-8"))
+    head = re.match(r"// .+\n// .+\n(?:// diagram: (.+)\n)?(?://.*\n)*HloModule", path.read_text(encoding="utf-8"))
     assert head is not None  # a title, a description
     assert head[1] is None or (ROOT / f"docs/diagrams/{head[1]}.hlo").exists()
     module = hk.load(path)
+    named = re.findall(r"^//.*`(loop\d+|%\w+)`", path.read_text(encoding="utf-8"), re.MULTILINE)
+    llvm = hk.compile(module, target="x86-64-avx2").as_text("llvm")
+    assert [name for name in named if name not in llvm] == []  # the text speaks of the listing
     random = np.random.default_rng(0)
     arguments = [random.normal(size=p.shape.dimensions).astype(np.float32) for p in module.entry.parameters]
     expected = hk.evaluate(module, *arguments)

@@ -942,9 +942,10 @@ def compile(
     VerifyError
         The module, read with `verify=False`, breaks rules; or a pass of hlokit broke one, which `after` names.
     UnsupportedError
-        The backend or the target is unknown, or this machine cannot run machine code.
+        The backend or the target is unknown, or this machine cannot run machine code. A custom call whose target is
+        not registered compiles: the call of the result raises UnknownTargetError.
     ArgumentError
-        An option is out of range.
+        An option is out of range, or `module` is not a module (a text, a function, a Builder).
     OutOfMemoryError
         The program needs more memory than the limit, even if values are computed again; or its compilation does.
     DeadlockError

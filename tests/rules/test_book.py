@@ -17,7 +17,7 @@ from docs import generate
 from hlokit import rules
 from hlokit.hlo.op import OPS
 from hlokit.tools.main import main
-from hlokit.tools.ops import made_by, reference, rules_of
+from hlokit.tools.ops import functions_of, made_by, reference, rules_of
 from tests.test_registry import output_of
 
 ROOT = Path(__file__).parents[2]
@@ -183,4 +183,6 @@ def test_which_functions_make_an_op() -> None:
     made = {opcode: {*made_by().get(op, {})} for opcode, op in OPS.items()}
     assert made["add"] == {"add"} and made["all-reduce"] == {"all_reduce", "all_reduce_tuple"}  # by a private function
     assert {"b.constant", "broadcast", "broadcast_in_dim"} <= made["broadcast"] and made["iota"] == {"b.iota"}
+    assert [*functions_of(OPS["dot"])] == ["dot", "batch_dot", "dot_general"]  # two of them by the third
+    assert "while_loop" in functions_of(OPS["while"]) and "eq" in functions_of(OPS["compare"])
     assert made["async-done"] == set() and made["custom-call"] >= {"custom_call", "dynamic_conv_forward"}

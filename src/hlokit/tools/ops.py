@@ -81,13 +81,19 @@ def reference(op: type[Op]) -> str:
     for title, kinds, before in (("Rules", "SVCEIA", notation), ("Examples", "XD", ())):
         shown = [f"- `{rule.label}` {rule.text}" for rule in book if rule.kind in kinds]
         lines += ["", f"{title}:", *before, "", *shown] if shown else []
-    functions = made_by().get(op, {})
+    functions = functions_of(op)
     if functions:
         named = ", ".join(f"`{name if name.startswith('b.') else f'hk.{name}'}`" for name in functions)
-        lines += ["", f"Made by {named}.", "", *_example(functions)]
+        lines += ["", f"Made by {named}. Examples begin with `import hlokit as hk`.", "", *_example(functions)]
     if op.example:
         lines += ["", "In text:", "", "```", *inspect.cleandoc(op.example).split("\n"), "```"]
     return "\n".join(lines)
+
+
+def functions_of(op: type[Op]) -> dict[str, Callable[..., Any]]:
+    """The functions of the builder that make an op: that of its name, then those of shorter names first."""
+    named = {**made_by().get(op, {}), **_built_on().get(op, {})}
+    return dict(sorted(named.items(), key=lambda item: (item[0].replace("_", "-") != op.opcode, len(item[0]), item[0])))
 
 
 @cache
@@ -96,29 +102,59 @@ def made_by() -> Mapping[type[Op], Mapping[str, Callable[..., Any]]]:
 
     By the name that they are called by: "add", "b.parameter".
     """
+    classes, found = _classes(), dict[type[Op], dict[str, Callable[..., Any]]]()
+    for called, function, public in _defined():
+        for op in _reached(function) & {*classes}:
+            found.setdefault(classes[op], {})[called] = public
+    return found
+
+
+@cache
+def _built_on() -> Mapping[type[Op], Mapping[str, Callable[..., Any]]]:
+    """The functions of the builder that make ops only through other functions, by the one op that matters of these."""
+    classes, found = _classes(), dict[type[Op], dict[str, Callable[..., Any]]]()
+    direct = {name for functions in made_by().values() for name in functions}
+    for called, function, public in _defined():
+        made = {classes[name] for name in _reached(function, through_public=True) & {*classes}}
+        made = {op for op in made if op.opcode not in _COMMON}
+        if called not in direct and len(made) == 1:
+            found.setdefault(made.pop(), {})[called] = public
+    return found
+
+
+_COMMON = ("tuple", "get-tuple-element", "constant", "broadcast", "reshape", "after-all")
+"""Ops that functions use to adjust operands, and to put values together."""
+
+
+def _classes() -> dict[str, type[Op]]:
+    """The classes of ops by their names in Python."""
+    return {op.__name__: op for op in OPS.values()}
+
+
+@cache
+def _defined() -> list[tuple[str, FunctionType, Callable[..., Any]]]:
+    """The builder's functions and methods: by what they are called, without decorators, and as they are called."""
     from hlokit import builder
     from hlokit.builder import functions
     from hlokit.builder.core import Builder
 
-    classes = {op.__name__: op for op in OPS.values()}
     modules = [module for _, module in sorted(vars(builder).items()) if isinstance(module, ModuleType)]
     defined = [(module.__name__, name, f) for module in modules for name, f in vars(module).items()]
     defined += [(Builder.__module__, name, f) for name, f in vars(Builder).items()]
-    found: dict[type[Op], dict[str, Callable[..., Any]]] = {}
+    found: list[tuple[str, FunctionType, Callable[..., Any]]] = []
     for module, name, function in defined:
         called = name if hasattr(functions, name) else f"b.{name}" if hasattr(Builder, name) else ""
         function = inspect.unwrap(function) if callable(function) else None
         if not isinstance(function, FunctionType) or not called or name.startswith("_"):
             continue
-        if function.__module__ != module or function.__name__ != name:  # an import, another name
-            continue
-        for op in _reached(function) & {*classes}:
-            found.setdefault(classes[op], {})[called] = getattr(Builder if called != name else functions, name)
+        if function.__module__ == module and function.__name__ == name:  # no import, no other name
+            found.append((called, function, getattr(Builder if called != name else functions, name)))
     return found
 
 
-def _reached(function: FunctionType) -> set[str]:
-    """The names in the function's code, and in that of the private functions that it names."""
+def _reached(function: FunctionType, *, through_public: bool = False) -> set[str]:
+    """The names in the function's code, and in that of private functions that it names, or of all of the builder's."""
+    public = {function for _, function, _ in _defined()} if through_public else set[FunctionType]()
     names, pending, seen = set[str](), [function], set[FunctionType]()
     while pending:
         one = pending.pop()
@@ -126,7 +162,8 @@ def _reached(function: FunctionType) -> set[str]:
         for name in _names(one.__code__):
             names.add(name)
             other = one.__globals__.get(name)
-            if name.startswith("_") and isinstance(other, FunctionType) and other not in seen:
+            other = inspect.unwrap(other) if callable(other) else None
+            if isinstance(other, FunctionType) and other not in seen and (name.startswith("_") or other in public):
                 pending.append(other)
     return names
 
@@ -136,8 +173,8 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _example(functions: Mapping[str, Callable[..., Any]]) -> list[str]:
-    """The example of the function with the shortest name that has one."""
-    for name in sorted(functions, key=len):
+    """The example of the first function that has one."""
+    for name in functions:
         text = inspect.getdoc(functions[name]) or ""
         start = re.search(r"^ *>>> ", text, re.MULTILINE)
         if start is not None:

@@ -55,18 +55,33 @@ _RULES = 3
 class Judgement:
     """The verdict on an engine's result, and the reasons.
 
-    verdict      "equal": the reference's bits, except in NaNs; "allowed": other bits, no further off than rounding may
-                 change them, or where a rule leaves them open (`rules` has its label); "wrong"; "undecided": the whole
-                 is further off than rounding makes likely, and each instruction by itself is right; "failed": an
-                 error, a crash, or no result in time; "unsupported"
-    message      where it differs, or what the engine said
-    instruction  the first instruction whose value is wrong for the operands that it had there, or that fails by itself
-    rules        labels of the rules that say what the wrong value should be, or that leave it open
-    guilty       the pass after which the result is another, of hlokit's engines
-    kernel       the instructions that the first wrong kernel computes, of hlokit's machine code
-    part         that kernel as a program, with its operands
-    difference   the greatest relative difference from the reference, where rounding decides
-    bound        what rounding may make of it in that place
+    Attributes
+    ----------
+    engine : str
+        The engine's name or command, or the function.
+    outcome : Outcome
+        The result of the run: its status, arrays (`leaves`), message and seconds.
+    verdict : str
+        "equal": the reference's bits, except in NaNs; "allowed": other bits, by no more than rounding may change them,
+        or where a rule leaves them open (`rules` has its label); "wrong"; "undecided": the whole differs by more than
+        rounding makes likely, and each instruction by itself is right; "failed": an error, a crash, or no result in
+        time; "unsupported".
+    message : str
+        Where the result differs, or what the engine said.
+    instruction : str
+        The first instruction whose value is wrong for the operands that it had there, or that fails by itself.
+    rules : tuple of str
+        The labels of the rules that say what the wrong value should be, or that leave it open.
+    guilty : str
+        The pass after which the result is another, of hlokit's engines.
+    kernel : tuple of str
+        The instructions that the first wrong kernel computes, of hlokit's machine code.
+    part : Case or None
+        That kernel as a program, with its operands.
+    difference : float or None
+        The greatest relative difference from the reference, where rounding decides.
+    bound : float or None
+        What rounding may make of it in that place.
     """
 
     engine: str

@@ -92,7 +92,7 @@ def _arguments(comparison: Comparison) -> list[str]:
 
 
 def _call(engine: Engine) -> list[str]:
-    """How to run the program on the engine again."""
+    """The lines that tell how to run the program on the engine again."""
     if isinstance(engine, FunctionEngine):
         call = f"hk.compare_engines(hk.load({PROGRAM!r}), *arguments, engines=[{engine.name}])"
         return ["```python", call, "```", "", f"`arguments`: the arrays in {ARGUMENTS}"]
