@@ -25,6 +25,7 @@ extensions = ["myst_nb", "sphinx_design", "sphinx_copybutton", "sphinxext.opengr
 exclude_patterns = ["status.md", "diagrams"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+highlight_language = "none"  # of blocks that name no language
 smartquotes = False  # `--flag` and "..." stand as they are written
 nb_execution_mode = "cache"
 nb_execution_raise_on_error = True

@@ -33,7 +33,7 @@ _TITLES = {
 }  # fmt: skip
 _LARGE = ("program", "in.npz", "out.npz")
 _MEMORY = 20 << 30
-_HEAD = """# Corpora
+_HEAD = """# Programs of other projects
 
 This page compares hlokit's results on programs of other projects with the results of their own frameworks. The programs are built
 from published packages; networks have random weights, so nothing else is downloaded. `make corpora` creates a separate

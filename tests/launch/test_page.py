@@ -40,7 +40,7 @@ def test_there_are_commands() -> None:
 
 @needs_mpi
 def test_the_script_of_the_page_runs(tmp_path: Path) -> None:
-    script = re.search(r"This is a whole `train.py`:\n\n```\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    script = re.search(r"This is a whole `train.py`:\n\n```py\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert script is not None
     (tmp_path / "train.py").write_text(script[1], encoding="utf-8")
     done = subprocess.run(
