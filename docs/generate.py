@@ -214,17 +214,25 @@ def _function_linked(found: re.Match[str]) -> str:
 
 
 def _functions_of(opcode: str) -> list[str]:
-    """The parameters of the functions that make an op, three at most."""
-    lines: list[str] = []
-    for name, function in [*functions_of(OPS[opcode]).items()][:3]:
-        page, anchor = ("builder", "api-builder-class") if name.startswith("b.") else ("operations", _anchor(name))
-        shown = name if name.startswith("b.") else f"hk.{name}"
-        public = getattr(hlokit, name) if shown != name else function
-        parameters = entries(split(inspect.getdoc(public) or "").get("Parameters", ""))
-        lines += [f"## {shown}", "", f"`{shown}{_signature(public)}`", ""]
-        lines += [_entry(*each) for each in parameters.items()]
-        lines += ["", f"[Results, errors and examples](../api/{page}.md#{anchor})", ""]
+    """The parameters of the first function that makes an op, and links to the others."""
+    functions = functions_of(OPS[opcode])
+    if not functions:
+        return []
+    links = [f"[`{name if name.startswith('b.') else f'hk.{name}'}`]({_described(name)})" for name in functions]
+    name, function = next(iter(functions.items()))
+    shown = name if name.startswith("b.") else f"hk.{name}"
+    public = getattr(hlokit, name) if shown != name else function
+    parameters = entries(split(inspect.getdoc(public) or "").get("Parameters", ""))
+    lines = [f"## {shown}", "", f"`{shown}{_signature(public)}`", ""]
+    lines += [_entry(*each) for each in parameters.items()]
+    lines += ["", f"[Results, errors and examples]({_described(name)})", ""]
+    lines += [f"Also: {', '.join(links[1:])}.", ""] if links[1:] else []
     return [_linked("\n".join(lines), "../rules/")]
+
+
+def _described(name: str) -> str:
+    """The address of the description of a function that makes ops, from their pages."""
+    return f"../api/{'builder.md#api-builder-class' if name.startswith('b.') else f'operations.md#{_anchor(name)}'}"
 
 
 @cache

@@ -20,7 +20,7 @@ from hlokit.text.literals import parse_literal
 from hlokit.text.shapes import parse_shape
 from hlokit.tools.files import content_of, path_of
 
-Inputs: TypeAlias = Annotated[tuple[str, ...], Parameter(consume_multiple=False)]
+Inputs: TypeAlias = Annotated[tuple[str, ...], Parameter(consume_multiple=False, show_default=False)]
 """The option --input, which may be given several times."""
 
 _LITERAL = re.compile(
