@@ -204,7 +204,7 @@ def _reason(test: logs.Test) -> str:
 
 
 HEAD = """\
-# Own tests of JAX's libraries
+# Test results: JAX libraries
 
 This page shows results of libraries' own tests on hlokit, in addition to `make test-libraries` (programs of flax, optax, equinox,
 diffrax, numpyro and mujoco-mjx, whose results are compared with those of JAX's CPU client). Samples of the tests were run

@@ -64,7 +64,7 @@ def test_the_table_names_what_fails_on_hlokit_alone(tmp_path: Path) -> None:
 def test_rows_without_logs_stay_as_the_page_had_them(tmp_path: Path) -> None:
     failure = "- optax, cpu: `t.py::b`: AssertionError: 2 != 3"
     row = "| optax 0.2.8 | cpu | 1 | 2 | 1 | 0 | 0 | 0 | 1 |"
-    before = "\n".join(["# Own tests of JAX's libraries", "", "| lineax 0.0.1 | hlokit | 9 | 9 | 9 | 0 | 0 | 0 | 0 |", row, "", failure])
+    before = "\n".join(["# Test results: JAX libraries", "", "| lineax 0.0.1 | hlokit | 9 | 9 | 9 | 0 | 0 | 0 | 0 |", row, "", failure])
     log = tmp_path / "lineax.t.hlokit.jsonl"
     logs.append(log, process={"limit": 1, "hlokit": "x"})
     logs.append(log, id="t.py::a", outcome="passed", text="", seconds=1)

@@ -168,7 +168,7 @@ def _named(tests: Sequence[logs.Test]) -> Sequence[str] | int:
 
 def page(runs: Runs, table: Table, every: Sequence[str]) -> str:
     """The page, as text. `every`: the names of all files."""
-    lines = ["# JAX's own tests", "", *_head(runs), "", *_sums(table), "", *_by_cause(table), ""]
+    lines = ["# Test results: JAX", "", *_head(runs), "", *_sums(table), "", *_by_cause(table), ""]
     for mode, rows in table.items():
         if rows:
             ordered = sorted(rows.items(), key=lambda item: _rank(*item))
