@@ -33,7 +33,7 @@ from hlokit.tools.inputs import Inputs, arguments_for
 from hlokit.tools.progress import Advance, progress
 from hlokit.tools.status import DONE, INTERRUPTED
 
-_SCRIPT = '''"""Shows the fault again: {what}"""
+_SCRIPT = '''# Shows the fault again: {what}
 
 import numpy as np
 
@@ -50,7 +50,7 @@ print("reference:", found.expected)
 for judgement in found.judgements:
     print(judgement, *judgement.outcome.leaves, f"{{judgement.outcome.seconds:.3g}} s", sep="\\n  ")
 '''
-_CHECK = '''"""Shows the fault again: {what}"""
+_CHECK = '''# Shows the fault again: {what}
 
 import subprocess
 
@@ -128,7 +128,7 @@ def reduce(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hlokit-reduce-")))
         is_bad, engines = _fault(faults, folder, timeout, stack)
-        fault = f"--{given[0]} {_words(faults[given[0]])}"
+        fault = " ".join(f"--{given[0]} {_words(faults[given[0]])}".splitlines())
         if not is_bad(module.clone(), *arguments):
             raise ArgumentError(f"reduce {fault}: {file} does not show the fault, so it cannot be reduced")
         if given[0] != "slow" and all(is_bad(*_flat(one)) for one in trivial_programs()):
@@ -285,8 +285,9 @@ class _Mismatch:
         one, other = (engine.run(module, arguments) for engine in (self.first, self.second))
         if one.status != "ok" or other.status != "ok" or differs(one.leaves, other.leaves) is None:
             return False
+        pairs = (one.leaves, other.leaves), (other.leaves, one.leaves)  # either may be the reference
         try:
-            return near(one.leaves, other.leaves, module, arguments, 0, seconds=self.first.seconds) is not None
+            return any(near(*pair, module, arguments, 0, seconds=self.first.seconds) is not None for pair in pairs)
         except HlokitError:
             return False
 
