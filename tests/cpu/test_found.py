@@ -11,6 +11,7 @@ import pytest
 import hlokit as hk
 from hlokit.cpu.target import parse
 from hlokit.judge.closeness.equality import differs
+from hlokit.ops.transcendental import Transcendental
 
 ADD = "add { a = TYPE[] parameter(0)\n b = TYPE[] parameter(1)\n ROOT r = TYPE[] add(a, b) }\n"
 SECOND = "second { a = TYPE[] parameter(0)\n ROOT b = TYPE[] parameter(1) }\n"
@@ -389,6 +390,48 @@ def test_an_epilogue_of_the_least_power_of_two() -> None:
     check(
         text, np.ones((64, 64), np.float32), np.full((64, 64), 2.0**-127, np.float32).astype(ml_dtypes.float8_e8m0fnu)
     )
+
+
+NORMAL = (0.0, 1e-30, 1e-20, 1e-10, 0.5, 1.0, 3.0, 88.0, 1e10, 1e20, 1e30)
+LARGE = {"f32": (2e-38, 9e37, 1.8e38, 3e38), "f64": (3e-308, 1e308, 1.7e308)}
+FUSED = {
+    f"{name} {type}": f"{type}[64,4] {name}(d)"
+    for name, op in hk.OPS.items()
+    for type in LARGE
+    if issubclass(op, Transcendental)
+}
+FUSED["reduce-precision f32"] = "f32[64,4] reduce-precision(d), exponent_bits=8, mantissa_bits=1"
+FUSED["reduce-precision f64"] = "f64[64,4] reduce-precision(d), exponent_bits=11, mantissa_bits=1"
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_what_is_fused_to_a_product_is_right_for_normal_numbers(name: str) -> None:
+    """Denormals are zeros there: log1p took 2^-127 for 0 on its way, reduce-precision the step between numbers."""
+    type = name[-3:]
+    text = f"""ENTRY e {{ x = T[64,2] parameter(0)
+      y = T[2,4] parameter(1)
+      d = T[64,4] dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+      ROOT r = {FUSED[name]} }}"""
+    module = hk.parse("HloModule m\n" + text.replace("T[", f"{type}["))
+    numbers = [*NORMAL, *LARGE[type]]
+    numbers += [-number for number in numbers]
+    x, y = np.zeros((64, 2)), np.array([[1] * 4, [0] * 4])
+    x[: len(numbers), 0] = numbers
+    x, y = (a.astype(hk.DTYPES[type].numpy) for a in (x, y))
+    got, want = hk.compile(module)(x, y), hk.evaluate(module, x, y)
+    np.testing.assert_allclose(got, want, 1e-5, float(np.finfo(x.dtype).tiny))
+
+
+def test_a_quotient_of_a_complex_product_and_a_large_number() -> None:
+    """It was 0: the reciprocal of the divisor, by which it multiplies, is a denormal, which a product takes for 0."""
+    text = """ENTRY e { x = c64[8,2] parameter(0)
+      y = c64[2,4] parameter(1)
+      z = c64[8,4] parameter(2)
+      d = c64[8,4] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+      ROOT r = c64[8,4] divide(d, z) }"""
+    x, y, z = (np.full(sizes, number, np.complex64) for sizes, number in (((8, 2), 1e37j), ((2, 4), 1), ((8, 4), 2e38j)))
+    module = hk.parse("HloModule m\n" + text)
+    np.testing.assert_allclose(hk.compile(module)(x, y, z), np.full((8, 4), 0.1, np.complex64), 1e-5)
 
 
 ARGMAX = """argmax { a = TYPE[] parameter(0)

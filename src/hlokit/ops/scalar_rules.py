@@ -194,8 +194,9 @@ def reduce_precision(
     if mantissa_bits is not None:
         exponent = _EXPONENT_BITS[x.dtype.name]
         power = emit.from_bits(emit.and_(emit.to_bits(size), exponent), x.dtype)
-        step = emit.mul(emit.max(power, 2.0**least_exponent), 2.0**-mantissa_bits)
-        rounded = emit.mul(emit.round_even(emit.div(size, step)), step)
+        unit = emit.max(power, 2.0**least_exponent)  # the step itself may be a denormal, which products take for zero
+        steps = emit.round_even(emit.mul(emit.div(size, unit), 2.0**mantissa_bits))
+        rounded = emit.mul(emit.mul(steps, 2.0**-mantissa_bits), unit)
     if bias is not None:
         vanished = emit.select(emit.lt(rounded, 2.0 ** (1 - bias)), emit.constant(0.0, x.dtype), rounded)
         rounded = emit.select(emit.ge(rounded, 2.0 ** (bias + 1)), emit.constant(math.inf, x.dtype), vanished)

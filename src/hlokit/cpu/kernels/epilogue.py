@@ -166,6 +166,8 @@ def is_elementwise(kernel: KernelStep) -> bool:
     nodes = nodes_of(loops)
     if any(node.dtype is dtypes.f8e8m0fnu for node in nodes):  # 2^-127 is a denormal of f32: denormals.py
         return False
+    if any(i.opcode == "divide" and i.shape.dtype.is_complex for i in kernel.instructions):
+        return False  # it multiplies by a reciprocal, which of large numbers is a denormal
     return len(nodes) <= _MOST_NODES and not any(node.op in ("fold", "current") for node in nodes)
 
 

@@ -85,11 +85,12 @@ def log(x: Value) -> Value:
 
 
 def log1p(x: Value) -> Value:
-    """1 + x gives the exponent e; x 2^-e + (2^-e - 1) the mantissa, rounded once."""
+    """1 + x gives the exponent e; x 2^-e + (2^-e - 1) the mantissa, rounded once. Of an x that 1 does not change 2^-e
+    may be a denormal, which products take for zero."""
     total = x + 1.0
     e, m = exponent_and_mantissa(total)
     down = scale(x.value(1.0), -e)
-    result = _log_of_parts(e, x.fma(down, down - 1.0))
+    result = _log_of_parts(e, (m - 1.0).where(e > MANTISSA[x.scalar] + 2.0, x.fma(down, down - 1.0)))
     result = e.where(e.abs().compare("oeq", math.inf), result)
     return m.where(m.compare("uno", m), result).copysign(x)
 
