@@ -176,3 +176,38 @@ def test_a_number_that_only_small_steps_meet_is_near() -> None:
     inputs = np.full(512, -0.2 - 0.15j, np.complex64)
     assert judged(text, np.zeros_like, inputs) is None
     assert judged(text, lambda expected: expected + np.float32(40), inputs) is not None
+
+
+def test_batch_norms_by_a_variance_that_overflows() -> None:
+    """In f32 it is infinite, which makes zero of a difference; the reference computes in f64. And what is made of it."""
+    text = """ENTRY e { x = f32[3,1] parameter(0)
+      s = f32[1] parameter(1)
+      o = f32[1] parameter(2)
+      b = (f32[3,1], f32[1], f32[1]) batch-norm-training(x, s, o), epsilon=0.5, feature_index=1
+      y = f32[3,1] get-tuple-element(b), index=0
+      ROOT r = f32[3,1] exponential-minus-one(y) }"""
+
+    def changed(result: Any) -> Any:
+        return np.full_like(result, np.expm1(-2.5))
+
+    x, offset = np.float32([[3e38], [1], [2]]), np.float32([-2.5])
+    assert judged(text, changed, x, np.float32([3e38]), offset) is None
+    assert judged(text, changed, np.float32([[3], [1], [2]]), np.float32([1]), offset)
+
+
+def test_any_order_of_nans_whose_signs_no_rule_tells() -> None:
+    """Of five the last one may be any: few runs met the one that machine code chose."""
+    text = """before { a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      c = f64[] parameter(2)
+      d = f64[] parameter(3)
+      ROOT r = pred[] compare(a, b), direction=GT, type=TOTALORDER }
+    ENTRY e { x = f32[5] parameter(0)
+      y = f64[5] parameter(1)
+      k = f32[5] asin(x)
+      s = (f32[5], f64[5]) sort(k, y), dimensions={0}, is_stable=true, to_apply=before
+      ROOT r = f64[5] get-tuple-element(s), index=1 }"""
+    x, y = np.full(5, 2, np.float32), np.array([-np.inf, 0.18, -0.73, 2.81, 1.94])
+    for first in range(5):
+        assert judged(text, lambda _, first=first: np.roll(y, -first), x, y) is None
+    assert judged(text.replace("asin", "abs"), lambda _: np.roll(y, -1), x, y)

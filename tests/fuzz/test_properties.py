@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.judge.fuzz.graph import COLLECTIVES, RECIPES, Options
+from hlokit.interpreter import evaluate as interpreter
+from hlokit.interpreter.callee import Callee
+from hlokit.judge.closeness.spread import near
+from hlokit.judge.fuzz.graph import ALL_TYPES, COLLECTIVES, RECIPES, Options
 from hlokit.judge.fuzz.programs import random_draw, random_module
 from hlokit.judge.fuzz.recipes import WITHOUT_RECIPE
 from hlokit.judge.fuzz.shapes import large_draw
+from hlokit.judge.fuzz.values import arguments
 from tests.fuzz.run import finding, illegal, legal, text
 
 MODES: dict[str, tuple[Callable[[int], str | None], int]] = {
@@ -48,6 +54,28 @@ def test_spoilt_drafts_are_refused_with_many_labels() -> None:
     draws = [random_draw(seed, Options(illegal=0.5)) for seed in range(80)]
     labels = {error.label for draw in draws for error in draw.rejections}  # type: ignore[attr-defined]
     assert len(labels) > 40
+
+
+@pytest.mark.parametrize("element", ALL_TYPES)
+def test_references_have_arrays_of_scalars(element: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the arguments are NumPy's scalars, in what is called, and in runs that round otherwise."""
+    seen: list[Any] = []
+
+    def watched(function: Callable[..., Any], operands: int) -> Callable[..., Any]:
+        def watching(*arguments: Any) -> Any:
+            seen.extend(arguments[operands])
+            return function(*arguments)
+
+        return watching
+
+    monkeypatch.setattr(interpreter, "_reference", watched(interpreter._reference, 1))
+    monkeypatch.setattr(Callee, "of_each", watched(Callee.of_each, 2))
+    for seed in range(10):
+        module = random_module(seed, Options(types=(element,), rank=1, instructions=20))
+        given = [value[()] for value in arguments(module, seed)]
+        near((), (), module, given, seed)
+    assert sum(isinstance(value, np.ndarray) and value.ndim == 0 for value in seen) > 99
+    assert not [value for value in seen if isinstance(value, np.generic)]
 
 
 def test_indices_of_a_large_gather_are_not_larger() -> None:

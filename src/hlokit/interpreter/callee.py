@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlokit.hlo.values import is_sequence
 from hlokit.interpreter.evaluate import run
 from hlokit.types.shape import Shape
 
@@ -49,6 +50,7 @@ class Callee:
         return self._elementwise
 
     def batched(self, *arrays: Any) -> Any:
+        arrays = tuple(map(np.asarray, arrays))  # an element of an array is a scalar of NumPy's
         shape = np.broadcast_shapes(*(a.shape for a in arrays))
         if self.is_elementwise:
             return _spread(self._sweep(*arrays), shape)
@@ -96,8 +98,9 @@ class Callee:
         return values[self.computation.root.id]
 
     def of_each(self, instruction: Instruction, operands: list[Any]) -> Any:
-        """An elementwise instruction's value in a sweep."""
-        return instruction.op.reference(*operands)
+        """An elementwise instruction's value in a sweep. Of arrays of rank 0 NumPy's functions give scalars."""
+        value: Any = instruction.op.reference(*operands)
+        return value if is_sequence(value) else np.asarray(value)
 
 
 def _spread(value: Any, shape: tuple[int, ...]) -> Any:

@@ -153,7 +153,7 @@ def left_fold(rows: list[Array], inits: tuple[Array, ...], shape: tuple[int, ...
         return _fold_one(rows[0], np.broadcast_to(inits[0], shape), function)
     accumulators = tuple(np.broadcast_to(init, shape) for init in inits)
     for elements in zip(*rows, strict=True):
-        accumulators = results_of(function, function.batched(*accumulators, *map(np.asarray, elements)))
+        accumulators = results_of(function, function.batched(*accumulators, *elements))
     return accumulators if function.result.is_tuple else accumulators[0]
 
 
@@ -186,4 +186,4 @@ def _fold_in_halves(rows: Array, accumulator: Array, function: Function) -> Arra
         rows = function.batched(rows[:half], rows[half : 2 * half])
         if len(rest):
             accumulator = function.batched(accumulator, rest[0])
-    return function.batched(accumulator, np.asarray(rows[0])) if len(rows) else accumulator
+    return function.batched(accumulator, rows[0]) if len(rows) else accumulator

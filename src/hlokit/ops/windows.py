@@ -185,7 +185,7 @@ def _running_fold(arrays: tuple[Array, ...], inits: tuple[Array, ...], axis: int
     outputs = [np.empty_like(a) for a in arrays]
     for i in range(arrays[0].shape[axis]):
         here = (slice(None),) * axis + (i,)
-        current = results_of(function, function.batched(*current, *(np.asarray(a[here]) for a in arrays)))
+        current = results_of(function, function.batched(*current, *(a[here] for a in arrays)))
         for output, value in zip(outputs, current, strict=True):
             output[here] = value
     return tuple(outputs) if function.result.is_tuple else outputs[0]

@@ -30,8 +30,9 @@ from hlokit.interpreter.routes import Place
 from hlokit.judge.closeness.bounds import allowed, computed_by
 from hlokit.judge.closeness.equality import bits, differs, info_of, is_array, is_floating, is_nan, leaves, place
 from hlokit.judge.closeness.open import OPEN, Site, other_value
+from hlokit.judge.closeness.steps import has_own_steps, on_own_steps
 from hlokit.judge.deadline import Deadline
-from hlokit.judge.devices import on_each
+from hlokit.judge.devices import checked_arguments, on_each
 from hlokit.ops.structure import GetTupleElement, Parameter
 from hlokit.types import dtype as dtypes
 
@@ -72,7 +73,7 @@ class Spread:
     """
 
     def __init__(self, module: HloModule, inputs: Sequence[Any], seed: int = 0, seconds: float = math.inf) -> None:
-        self.module, self.inputs, self.seed, self.seconds = module, inputs, seed, seconds
+        self.module, self.inputs, self.seed, self.seconds = module, checked_arguments(module, inputs), seed, seconds
         self.made: dict[tuple[Any, ...], list[Any]] = {}
         """The results of runs, by what each was asked for."""
 
@@ -91,25 +92,22 @@ class Spread:
             if _beyond(ours, theirs, loose, runs) is None:
                 return None
             runs = [*runs, *more(rules)]
-        return _beyond(ours, theirs, loose, runs)
+        return _beyond(self._but_for_signs(ours, theirs), theirs, loose, runs)
 
     def hangs_on_signs(self, ours: Any, theirs: Any) -> bool:
         """Whether the reference's elements that ours differ from have other bits too, where NaNs have other signs."""
+        return differs(self._but_for_signs(ours, theirs), theirs) is None
+
+    def _but_for_signs(self, ours: Any, theirs: Any) -> Any:
+        """Our result, with the reference's elements where those have other bits if NaNs have other signs."""
         if _MET_NAN not in self._exact.met:
-            return False
-        runs = [self._run(self.seed * _RUNS + k, nan, 0.0) for k, nan in enumerate(_NAN_SIGNS)]
-        for number, (a, b) in enumerate(zip(leaves(ours), leaves(theirs), strict=True)):
-            if a.dtype != b.dtype or a.shape != b.shape:
-                return False
-            others = [run[number] for run in runs]
-            if a.dtype.kind == "c" or any(o.shape != b.shape for o in others):
-                if differs((a,), (b,)):
-                    return False
-                continue
-            steady: Any = np.all([(bits(o) == bits(b)) | (is_nan(o) & is_nan(b)) for o in others], axis=0)
-            if differs((_where(steady, a, b).astype(b.dtype),), (b,)):
-                return False
-        return True
+            return ours
+        for runs in (self._signs, self._more_signs):
+            if differs(ours, theirs) is None:
+                break
+            pairs, others = zip(leaves(ours), leaves(theirs), strict=True), zip(*runs(), strict=True)
+            ours = tuple([_where_steady(a, b, o) for (a, b), o in zip(pairs, others, strict=True)])
+        return ours
 
     def rules_that_allow(self, ours: Any, theirs: Any) -> tuple[str, ...]:
         """The rules that leave open where a result differs from the reference's: one if one is enough; none if all that
@@ -164,6 +162,12 @@ class Spread:
     def _fine(self, rules: Sequence[str]) -> list[list[Any]]:
         parts = [(_MORE_RUNS + k, _FINE[k % len(_FINE)]) for k in range(_FINE_RUNS)]
         return [self._run((self.seed, k), 0.0, part, rules) for k, part in parts]
+
+    def _signs(self) -> list[list[Any]]:
+        return [self._run(self.seed * _RUNS + k, nan, 0.0) for k, nan in enumerate(_NAN_SIGNS)]
+
+    def _more_signs(self) -> list[list[Any]]:
+        return [self._run((self.seed, k), 0.0, 0.0) for k in range(_MORE_RUNS)]
 
     def _run(self, seed: int | tuple[int, int], nan: float, rounding: float, rules: Sequence[str] = ()) -> list[Any]:
         key = seed, nan, rounding, tuple(rules)
@@ -250,6 +254,15 @@ def left_open_by(
             if _beyond((theirs,), expected, False, runs) is None:
                 return label
     return ""
+
+
+def _where_steady(ours: Any, theirs: Any, others: Sequence[Any]) -> Any:
+    """An array of ours, with the reference's elements where the others have other bits than these."""
+    alike = all(x.dtype == theirs.dtype and x.shape == theirs.shape for x in (ours, *others))
+    if ours.dtype.kind == "c" or not alike:
+        return ours
+    steady = np.all([(bits(o) == bits(theirs)) | (is_nan(o) & is_nan(theirs)) for o in others], axis=0)
+    return _where(steady, ours, theirs).astype(theirs.dtype)
 
 
 def _beyond(ours: Any, theirs: Any, loose: bool, runs: Sequence[Sequence[Any]]) -> str | None:
@@ -394,6 +407,11 @@ class _Noise:
     passes: dict[Computation, int] | None = None
     most_passes: Mapping[Computation, int] = field(default_factory=dict[Computation, int])
 
+    @property
+    def overflows(self) -> bool:
+        """Whether what overflows on the way to a result does so otherwise."""
+        return self.nan_sign < 0 and self.rounding > 0
+
     def other(self, process: Process, instruction: Instruction, operands: Sequence[Any], value: Any) -> Any:
         """The value of an instruction as the rules let it be."""
         if not self.rules or not all(map(is_array, operands)):
@@ -438,7 +456,10 @@ class _Perturbed(Process):
                 operands = [_without_denormals(o) for o in operands]
             value = interpreter.run_instruction(self, instruction, operands)
             value = self.noise.other(self, instruction, operands, value)
-            values[instruction] = _off(value, instruction, operands, self.noise)
+            if self.noise.overflows and has_own_steps(instruction):
+                values[instruction] = on_own_steps(value, instruction, operands)
+            else:
+                values[instruction] = _off(value, instruction, operands, self.noise)
         return values[computation.root]
 
 
@@ -458,8 +479,7 @@ class _PerturbedCallee(Callee):
 
     def of_each(self, instruction: Instruction, operands: list[Any]) -> Any:
         assert isinstance(self.process, _Perturbed)
-        value: Any = super().of_each(instruction, operands)
-        value = value if is_sequence(value) else np.asarray(value)
+        value = super().of_each(instruction, operands)
         value = self.process.noise.other(self.process, instruction, operands, value)
         return _off(value, instruction, operands, self.process.noise)
 
@@ -493,10 +513,9 @@ def _off(value: Any, instruction: Instruction, operands: Sequence[Any], noise: _
         found = _moved(value, instruction, operands, 0.0, False, noise)
     else:
         return value
-    overflows = rounding.takes_other_steps and noise.nan_sign < 0 and noise.rounding
-    if overflows:  # what overflowed may be anything, the other part too
+    if noise.overflows and rounding.takes_other_steps:  # what overflowed may be anything, the other part too
         found[~np.isfinite(value)] = complex(np.nan, np.nan) if value.dtype.kind == "c" else np.nan
-    elif value.dtype.kind != "c" and noise.nan_sign < 0 and noise.rounding:
+    elif noise.overflows and value.dtype.kind != "c":
         found = _unlike_overflow(found, value, instruction, operands)
     return found
 

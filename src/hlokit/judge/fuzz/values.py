@@ -23,7 +23,7 @@ def random_array(
     """An array of the type: small values, and with chance `wild` an element is one of the type's special ones."""
     shape = tuple(sizes)
     if element.kind == "pred":
-        return source.integers(0, 2, shape).astype(bool)
+        return np.asarray(source.integers(0, 2, shape), bool)
     if element.is_complex:
         parts = [random_array(source, element.real, shape, wild, denormals) for _ in range(2)]
         value = np.empty(shape, element.numpy)
@@ -36,7 +36,8 @@ def random_array(
         if element is dtypes.f8e8m0fnu:  # no sign, no zero; XLA's text of 2^-127 reads back as 2^-126
             chosen = np.maximum(np.abs(chosen), 2.0**-126)
         with np.errstate(all="ignore"):
-            return chosen.astype(np.float32 if element.bits < 32 else element.numpy).astype(element.numpy)
+            wide = np.asarray(chosen, np.float32 if element.bits < 32 else element.numpy)
+            return wide.astype(element.numpy)
     low = 0 if element.kind == "unsigned" else -1 << (element.bits - 1)
     high = (1 << (element.bits - (element.kind == "signed"))) - 1
     wide = np.uint64 if element.kind == "unsigned" else np.int64
