@@ -41,6 +41,11 @@ def python(*arguments: str, timeout: float = 300, **environment: str) -> subproc
         return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout, check=False)
 
 
+def said_of_hlokit(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The lines of a process's errors and warnings that name hlokit. JAX's CUDA plugin adds its own where no GPU is."""
+    return [line for line in done.stderr.replace(str(ROOT), "").splitlines() if "hlokit" in line]
+
+
 @contextmanager
 def plugged(**environment: str) -> Iterator[dict[str, str]]:
     """The environment of a process in which JAX finds the plugin."""

@@ -63,7 +63,8 @@ def check_donated_parts_are_overwritten():
     distinct = {shard.data.unsafe_buffer_pointer() for shard in w.addressable_shards}
     first = f(w, g)
     assert w.is_deleted()
-    np.testing.assert_allclose(np.asarray(first), expected, rtol=1e-5)
+    copied = np.asarray(first + 0)  # jax 0.11 holds memory that NumPy has read until the array is gone: it is not ours then
+    np.testing.assert_allclose(copied, expected, rtol=1e-5)
     np.testing.assert_allclose(seen, floats(16, 8) + 1, rtol=1e-6)
     del seen
     places = [{shard.data.unsafe_buffer_pointer() for shard in first.addressable_shards}]
