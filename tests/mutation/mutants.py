@@ -70,8 +70,8 @@ MUTANTS = {
     ),
     "REDUCER-6": Mutant(
         "ops/reduction.py",
-        "function.batched(*accumulators, *map(np.asarray, elements))",
-        "function.batched(*map(np.asarray, elements), *accumulators)",
+        "function.batched(*accumulators, *elements)",
+        "function.batched(*elements, *accumulators)",
     ),
     "MAX-2": Mutant("ops/functions.py", "_with_zeros(less, x, y, -np.subtract(-x, y))", "_with_zeros(less, x, y, y)"),
     "HOP-28": Mutant(
