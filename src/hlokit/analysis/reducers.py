@@ -105,5 +105,5 @@ def _values(function: Computation, arguments: Sequence[Any]) -> dict[Instruction
     values: dict[Instruction, Any] = dict(zip(function.parameters, arguments, strict=True))
     for instruction in function.post_order():
         if instruction not in values and not instruction.shape.is_tuple:
-            values[instruction] = instruction.op.reference(*(values[o] for o in instruction.operands))
+            values[instruction] = np.asarray(instruction.op.reference(*(values[o] for o in instruction.operands)))
     return values
