@@ -8,7 +8,7 @@ program, and for a collective of a program in which devices ask before they meet
 collectives, they do not). The last lines extrapolate: a straight line through the hub's times.
 
 With --jax the processes import JAX, with hlokit as its CPU, and call `jax.distributed.initialize`; the sum is over an array of
-all devices. Then: the seconds, the processor time of a process and the most memory that one takes.
+all devices. Then: the seconds, the most memory that a process takes, and its processor time by what it does.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -30,6 +31,9 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 MORE = 200
 """Collectives, and runs."""
+JAX_PARTS = ("Python", "import jax", "hlokit", "initialize", "devices", "compile", "run")
+"""What the processor time of a process goes to: Python with NumPy; hlokit's imports; JAX's coordinator; making the client with
+the other processes; the first program."""
 
 
 def process(out: Path) -> None:
@@ -69,19 +73,31 @@ def process(out: Path) -> None:
 
 
 def jax_process(out: Path) -> None:
+    clock = [time.process_time()]
+
+    def passed() -> None:
+        clock.append(time.process_time())
+
     import jax
 
+    passed()
     from bench.processes import of_process
     from hlokit.interop.jax import use
 
     use(as_cpu=True)
-    imported = time.process_time()
+    passed()
     jax.distributed.initialize()
+    passed()
     count = jax.device_count()
+    passed()
     rows = jax.NamedSharding(jax.make_mesh((count,), ("x",), (jax.sharding.AxisType.Auto,)), jax.P("x"))
     x = jax.make_array_from_callback((count,), rows, lambda index: np.ones(count, np.float32)[index])
-    assert float(jax.jit(lambda x: x.sum())(x)) == count == jax.process_count()
-    facts = {"agreed": time.time(), "import_cpu": imported, "start_cpu": time.process_time(), "memory": of_process("VmHWM")}
+    compiled = jax.jit(lambda x: x.sum()).lower(x).compile()
+    passed()
+    assert float(compiled(x)) == count == jax.process_count()
+    passed()
+    facts = {name: end - begin for name, (begin, end) in zip(JAX_PARTS, pairwise([0.0, *clock]), strict=True)}
+    facts |= {"agreed": time.time(), "memory": of_process("VmHWM")}
     (out / f"{jax.process_index()}.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
@@ -91,7 +107,8 @@ def measured(count: int, kind: str) -> tuple[float, list[dict[str, float]]]:
         begin = time.time()
         command = [sys.executable, "-m", "hlokit.launch", "-n", str(count), "--devices", "1", "--collectives", "mpi", "--"]
         command += [sys.executable, "-m", "tests.mpi.startup", kind, folder]
-        subprocess.run(command, cwd=ROOT, check=True, env=os.environ)
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # else every process compiles all that it imports
+        subprocess.run(command, cwd=ROOT, check=True, env=environment)
         found = [json.loads((Path(folder) / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(count)]
     return max(f["agreed"] for f in found) - begin, found
 
@@ -109,15 +126,17 @@ def main() -> None:
     if given.jax_process is not None:
         jax_process(given.jax_process)
         return
+    measured(1, "--jax-process" if given.jax else "--process")  # fills the caches
     load = re.split(r"\s", Path("/proc/loadavg").read_text(encoding="utf-8"))[0]
     print(f"{os.cpu_count()} processors, load {load} before the start")
     if given.jax:
-        print("processes  seconds  CPU s: import  a process  memory, MB")
+        print("processes  seconds  memory, MB  CPU s a process: all", *JAX_PARTS, sep="  ")
         for count in given.counts:
             seconds, found = measured(count, "--jax-process")
-            imports, starts = (fmean(f[name] for f in found) for name in ("import_cpu", "start_cpu"))
+            parts = [fmean(f[name] for f in found) for name in JAX_PARTS]
             most = max(f["memory"] for f in found)
-            print(f"{count:9d} {seconds:8.1f} {imports:14.2f} {starts:10.2f} {most / 1e6:11.0f}", flush=True)
+            texts = "".join(f"  {part:{len(name)}.2f}" for name, part in zip(JAX_PARTS, parts, strict=True))
+            print(f"{count:9d} {seconds:8.1f} {most / 1e6:11.0f} {sum(parts):22.2f}{texts}", flush=True)
         return
     rows: list[dict[str, float]] = []
     for count in given.counts:

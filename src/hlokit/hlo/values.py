@@ -129,25 +129,51 @@ class Move(NamedTuple):
     sources: tuple[Source, ...]
 
 
+class Take(NamedTuple):
+    """What a member makes an array of its result from: one operand of each of some members, or one block of it.
+
+    senders    their positions in the group
+    dimension  of the result, along which the blocks of the senders lie one after the other; None: they are folded
+    """
+
+    result: int
+    senders: range | tuple[int, ...]
+    operand: int
+    block: Block | None = None
+    dimension: int | None = None
+
+    def moves(self) -> list[Move]:
+        sources = tuple(Source(sender, self.operand, self.block) for sender in self.senders)
+        if self.dimension is None:
+            return [Move(self.result, None, sources)]
+        blocks = [Block(self.dimension, number, len(sources)) for number in range(len(sources))]
+        return [Move(self.result, block, (source,)) for block, source in zip(blocks, sources, strict=True)]
+
+
 class Transfer(NamedTuple):
     """A collective as movements of arrays between those that meet.
 
     members   (replica, partition) pairs, in the group's order
-    moves     what each member's results are made of: together all of them
+    takes     what each member's results are made from: few for each, however many members there are
+    kept      the first arrays of a result are this many own operands
     """
 
     members: list[tuple[int, int]]
-    moves: list[list[Move]]
+    takes: list[list[Take]]
+    kept: int = 0
+
+    def moves(self, member: int) -> list[Move]:
+        """Those that together make the results of a member, but for the operands that are kept."""
+        return [move for take in self.takes[member] for move in take.moves()]
 
     def started(self, kept: int, results: int) -> Transfer:
         """The -start op's transfer, whose state is `kept` own operands, the results, contexts: `results` arrays."""
-        made: list[list[Move]] = []
-        for own, moves in enumerate(self.moves):
-            given = [Move(k, None, (Source(own, k),)) for k in range(kept)]
-            moved = [Move(kept + result, block, sources) for result, block, sources in moves]
-            contexts = range(1 + max((move.result for move in moved), default=kept - 1), results)
-            made.append([*given, *moved, *(Move(k, None, ()) for k in contexts)])
-        return Transfer(self.members, made)
+        made: list[list[Take]] = []
+        for takes in self.takes:
+            moved = [take._replace(result=kept + take.result) for take in takes]
+            contexts = range(1 + max((take.result for take in moved), default=kept - 1), results)
+            made.append([*moved, *(Take(k, (), 0) for k in contexts)])
+        return Transfer(self.members, made, kept)
 
 
 class Function(Protocol):

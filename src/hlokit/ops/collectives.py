@@ -15,7 +15,7 @@ from hlokit.forms.cost import Cost, moved
 from hlokit.hlo.communication import CommunicationTraits
 from hlokit.hlo.computation import counted
 from hlokit.hlo.op import Op, attr, check
-from hlokit.hlo.values import Array, Block, Contributions, Device, Function, Move, Source, Transfer
+from hlokit.hlo.values import Array, Block, Contributions, Device, Function, Take, Transfer
 from hlokit.ops.asynchronous import placeholder
 from hlokit.ops.numerics import convert
 from hlokit.types import dtype as dtypes
@@ -63,8 +63,8 @@ class AllReduce(Op, name="all-reduce"):
         if [o.dtype for o in operands] != [r.dtype for r in results]:
             return None
         members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
-        moves = [Move(k, None, tuple(Source(m, k) for m in range(len(members)))) for k in range(len(operands))]
-        return Transfer(members, [moves] * len(members))
+        takes = [Take(k, range(len(members)), k) for k in range(len(operands))]
+        return Transfer(members, [takes] * len(members))
 
 
 class AllReduceStart(AllReduce, name="all-reduce-start"):
@@ -148,9 +148,8 @@ class CollectiveReduce(Op, name="collective-reduce"):
             return None
         members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
         everyone = range(len(members))
-        sources = [tuple(Source(m, k) for m in everyone) for k in range(len(operands))]
-        moves = [[Move(k, None, source if own == 0 else ()) for k, source in enumerate(sources)] for own in everyone]
-        return Transfer(members, moves)
+        takes = [[Take(k, () if own else everyone, k) for k in range(len(operands))] for own in everyone]
+        return Transfer(members, takes)
 
 
 class AllGather(Op, name="all-gather"):
@@ -199,8 +198,8 @@ class AllGather(Op, name="all-gather"):
         d, count = self.dimension, len(members)
         if any(r.dimensions[d] != count * o.dimensions[d] for o, r in zip(operands, results, strict=True)):
             return None
-        moves = [Move(k, Block(d, m, count), (Source(m, k),)) for k in range(len(operands)) for m in range(count)]
-        return Transfer(members, [moves] * count)
+        takes = [Take(k, range(count), k, dimension=d) for k in range(len(operands))]
+        return Transfer(members, [takes] * count)
 
 
 class AllGatherStart(AllGather, name="all-gather-start"):
@@ -304,16 +303,8 @@ class ReduceScatter(Op, name="reduce-scatter"):
         d, count = self.dimension, len(members)
         if any(o.dimensions[d] != count * r.dimensions[d] for o, r in zip(operands, results, strict=True)):
             return None
-        return Transfer(
-            members,
-            [
-                [
-                    Move(k, None, tuple(Source(m, k, Block(d, own, count)) for m in range(count)))
-                    for k in range(len(operands))
-                ]
-                for own in range(count)
-            ],
-        )
+        everyone, given = range(count), range(len(operands))
+        return Transfer(members, [[Take(k, everyone, k, Block(d, own, count)) for k in given] for own in everyone])
 
 
 class ReplicaId(Op, name="replica-id"):

@@ -10,7 +10,7 @@ import numpy as np
 from hlokit.errors import EvaluationError
 from hlokit.hlo.communication import CommunicationTraits
 from hlokit.hlo.op import Op, attr, check
-from hlokit.hlo.values import Array, Block, Device, Move, Source, Transfer
+from hlokit.hlo.values import Array, Block, Device, Take, Transfer
 from hlokit.ops.asynchronous import placeholder
 from hlokit.ops.collectives import check_groups, data_operands, dynamic_roots, joined, one_or_tuple
 from hlokit.types.attributes import INT_LISTS, OPTIONAL_SINGLE, Groups, Pairs, ResultShape
@@ -71,12 +71,12 @@ class AllToAll(Op, name="all-to-all"):
         if len(operands) != count if d is None else operands[0].dimensions[d] % count:
             return None
 
-        def move(own: int, sender: int) -> Move:
-            if d is None:
-                return Move(sender, None, (Source(sender, own),))
-            return Move(0, Block(d, sender, count), (Source(sender, 0, Block(d, own, count)),))
-
-        return Transfer(members, [[move(own, sender) for sender in range(count)] for own in range(count)])
+        everyone = range(count)
+        if d is None:
+            takes = [[Take(sender, (sender,), own) for sender in everyone] for own in everyone]
+        else:
+            takes = [[Take(0, everyone, 0, Block(d, own, count), d)] for own in everyone]
+        return Transfer(members, takes)
 
 
 class RaggedAllToAll(Op, name="ragged-all-to-all"):
@@ -178,9 +178,9 @@ class CollectiveBroadcast(Op, name="collective-broadcast"):
         if self.has_dynamic_root:
             return None
         members = self._members(process)
-        moves = [Move(k, None, (Source(0, k),) if members else ()) for k in range(len(operands))]
+        takes = [Take(k, (0,) if members else (), k) for k in range(len(operands))]
         alone = [(process.replica_id, process.partition_id)]
-        return Transfer(members or alone, [moves] * len(members or alone))
+        return Transfer(members or alone, [takes] * len(members or alone))
 
 
 class CollectivePermute(Op, name="collective-permute"):
@@ -262,10 +262,7 @@ class CollectivePermute(Op, name="collective-permute"):
         if self.slice_sizes or any(max(pair) >= len(members) for pair in sources.items()):
             return None
         senders = [(sources[own],) if own in sources else () for own in range(len(members))]
-        return Transfer(
-            members,
-            [[Move(k, None, tuple(Source(s, k) for s in sender)) for k in range(len(operands))] for sender in senders],
-        )
+        return Transfer(members, [[Take(k, sender, k) for k in range(len(operands))] for sender in senders])
 
     def _written(self, sent: Sequence[Sequence[Any]], own: Sequence[Any], device: int) -> Any:
         """The output with the senders' slices in it, at this device's target positions."""

@@ -189,7 +189,7 @@ class Collectives:
             return
         members = [replica * process.partition_count + partition for replica, partition in transfer.members]
         count = len(members)
-        key = instruction, tuple(map(tuple, transfer.moves))
+        key = instruction, tuple(map(tuple, transfer.takes))
         plan = self._plan(key, [instruction] * count, [transfer] * count)
         for position, member in enumerate(members):
             self._sites.setdefault((instruction, member), _Site(members, position, plan))
@@ -245,11 +245,8 @@ def _jobs(instructions: Sequence[Instruction], transfers: Sequence[Transfer]) ->
     zeros: list[_End] = []
     arrays = [_arrays(instruction) for instruction in instructions]
     for own, (transfer, (operands, results)) in enumerate(zip(transfers, arrays, strict=True)):
-        kept = instructions[own].op.kept(instructions[own].shape)
-        for move in transfer.moves[own]:
-            if move.result < kept:
-                continue
-            target = _end(own, len(operands) + move.result - kept, results[move.result], move.block)
+        for move in transfer.moves(own):
+            target = _end(own, len(operands) + move.result - transfer.kept, results[move.result], move.block)
             sources = tuple(_end(p.member, p.operand, arrays[p.member][0][p.operand], p.block) for p in move.sources)
             (targets.setdefault(sources, []) if sources else zeros).append(target)
     jobs = [_Job(sources, tuple(ends)) for sources, ends in targets.items()]

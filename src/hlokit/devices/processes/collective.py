@@ -9,17 +9,18 @@ once. What is much goes in rounds, through the same memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
-from typing import Any
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hlokit.devices.processes.engine import Engine, Group, cut
 from hlokit.devices.processes.packing import Staging, buffer, pack, packed_size, unpacked
-from hlokit.hlo.values import TOKEN_VALUE, Array, Block, Function, Move, Source, Transfer, is_ndarray, is_sequence
+from hlokit.hlo.values import TOKEN_VALUE, Array, Block, Function, Source, Take, Transfer, is_ndarray, is_sequence
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
@@ -54,35 +55,53 @@ class Collective:
         results: list[Shape], is_all: bool,
     ) -> None:  # fmt: skip
         self.members = members
-        self._homes = list(homes)
         self.group = group_of(members, homes, is_all)
         self._own = self.group.ranks.index(own)
-        self._positions = [[i for i, home in enumerate(homes) if home == rank] for rank in self.group.ranks]
+        self._positions = positions_of(self.group, homes)
         self.local = self._positions[self._own]
         self.results = results
-        self._moves = transfer.moves
+        self._kept = transfer.kept
+        self._moves = {i: transfer.moves(i) for i in self.local}
         self._operands = operands
-        first = transfer.moves[0]
+        first = transfer.takes[0]
         self.is_reduction = len(members) > 1 and all(
-            moves is first or moves == first for moves in transfer.moves
-        ) and all(_is_fold_of_all(move, len(members)) for move in first)  # fmt: skip
-        self._needs = [[self._needed(rank, takers) for takers in self._positions] for rank in self.group.ranks]
-        self._is_alike = all(row[0] == places for row in self._needs for places in row)
+            takes is first or takes == first for takes in transfer.takes
+        ) and all(take == Take(take.result, range(len(members)), take.result) for take in first)  # fmt: skip
+        wanted = [_wanted(take for i in positions for take in transfer.takes[i]) for positions in self._positions]
+        self._is_alike = all(wants == wanted[0] for wants in wanted)
         """Every rank gives all others the same."""
-        self._rounds = self._counted_rounds()
+        self._rounds = self._counted_rounds(wanted)
+        takers = wanted[:1] if self._is_alike else wanted
+        self._gives = [self._needed(self.local, wants) for wants in takers]
+        """The parts of this rank's data that each rank takes; `_gets`: that this rank takes of each."""
+        self._gets = [self._needed(positions, wanted[self._own]) for positions in self._positions]
 
-    def _counted_rounds(self) -> int:
+    def _counted_rounds(self, wanted: Sequence[Sequence[_Want]]) -> int:
         """The least number of rounds in none of which a rank gives or takes much more than a piece."""
         if self._is_alike:
-            return max(1, -(-sum(self._sizes([row[0] for row in self._needs], _all)) // _PIECE))
-        sizes = [self._sizes(row, _all) for row in self._needs]
-        most = max(*map(sum, sizes), *map(sum, zip(*sizes, strict=True)))
-        return max(1, -(-most // _PIECE))
+            return max(1, -(-sum(len(want.senders) * self._size(want) for want in wanted[0]) // _PIECE))
+        given, taken = [0] * len(wanted), [0] * len(wanted)
+        asked = Counter[Sequence[int]]()
+        """Bytes that are taken of these senders."""
+        for rank, (wants, positions) in enumerate(zip(wanted, self._positions, strict=True)):
+            for want in wants:
+                size, own = self._size(want), sum(i in want.senders for i in positions)
+                asked[want.senders] += size
+                given[rank] -= size * own
+                taken[rank] += size * (len(want.senders) - own)
+        rank_of = {i: rank for rank, positions in enumerate(self._positions) for i in positions}
+        for senders, size in asked.items():
+            for i in senders:
+                given[rank_of[i]] += size
+        return max(1, -(-max(*given, *taken) // _PIECE))
 
-    def _needed(self, rank: int, takers: Sequence[int]) -> list[Source]:
-        """The parts of a rank's data that these members take."""
-        moves = (move for taker in takers for move in self._moves[taker])
-        return list(dict.fromkeys(p for move in moves for p in move.sources if self._homes[p.member] == rank))
+    def _size(self, want: _Want) -> int:
+        """Bytes that are taken of each sender."""
+        return packed_size([self._kind(Source(0, want.operand, want.block), _all)])
+
+    def _needed(self, givers: Sequence[int], wants: Sequence[_Want]) -> list[Source]:
+        """The parts of the givers' data among these."""
+        return [Source(i, want.operand, want.block) for want in wants for i in givers if i in want.senders]
 
     def run(self, engine: Engine, staging: Staging, given: Arrays, made: Made, function: Function | None) -> None:
         """Fills the results of this rank's devices, from their operands and the others'; both by position.
@@ -104,6 +123,11 @@ class Collective:
     def _moved(
         self, engine: Engine, staging: Staging, given: Arrays, made: Made, function: Function | None
     ) -> None:
+        for taker in self.local:
+            for number in range(self._kept):
+                result = made[taker][number]
+                if result is not None:
+                    result[...] = given[taker][number]
         targets = [
             (_rows(result, block), sources)
             for taker in self.local
@@ -114,8 +138,8 @@ class Collective:
             if not sources:
                 target[...] = 0
         wanted = dict.fromkeys(source for _, sources in targets for source in sources)
-        given_away = dict.fromkeys(p for places in self._needs[self._own] for p in places)
-        rows = {p: _rows(given[p.member][p.operand], p.block) for p in given_away}
+        own = dict.fromkeys(chain(self._gets[self._own], *self._gives))
+        rows = {p: _rows(given[p.member][p.operand], p.block) for p in own}
         rounds = self._rounds if function is None or _folds_anywhere(function) else 1
         for number in range(rounds):
             part = partial(_part_of, number, rounds)
@@ -131,12 +155,12 @@ class Collective:
         self, engine: Engine, staging: Staging, rows: Mapping[Source, Array], part: Callable[[int], Span]
     ) -> Generator[dict[Source, Array]]:
         """The parts of this round that this rank's devices need of the other ranks."""
-        own, needs, group = self._own, self._needs, self.group
+        own, group, gives, takes = self._own, self.group, self._gives, self._gets
         if len(group.ranks) == 1:
             yield {}
             return
-        gives = needs[own][:1] if self._is_alike else [*needs[own][:own], [], *needs[own][own + 1 :]]
-        takes = [row[own] if self._is_alike or rank != own else [] for rank, row in enumerate(needs)]
+        if not self._is_alike:
+            gives, takes = ([*places[:own], [], *places[own + 1 :]] for places in (gives, takes))
         kinds = [[self._kind(place, part) for place in places] for places in takes]
         given, taken = self._sizes(gives, part), self._sizes(takes, part)
         with staging.taken(sum(given)) as data, staging.taken(sum(taken)) as whole:
@@ -271,8 +295,24 @@ def group_of(members: Sequence[int], homes: Sequence[int], is_all: bool) -> Grou
     return Group(tuple(sorted(set(homes))), None if is_all else pairs)
 
 
-def _is_fold_of_all(move: Move, count: int) -> bool:
-    return move.block is None and move.sources == tuple(Source(m, move.result) for m in range(count))
+def positions_of(group: Group, homes: Sequence[int]) -> list[list[int]]:
+    """Of each rank of the group, the positions of its members, whose ranks are `homes`."""
+    positions: dict[int, list[int]] = {rank: [] for rank in group.ranks}
+    for i, home in enumerate(homes):
+        positions[home].append(i)
+    return [*positions.values()]
+
+
+class _Want(NamedTuple):
+    """An operand, or a block of it, that a rank takes of each of some members."""
+
+    senders: range | tuple[int, ...]
+    operand: int
+    block: Block | None
+
+
+def _wanted(takes: Iterable[Take]) -> list[_Want]:
+    return list(dict.fromkeys(_Want(take.senders, take.operand, take.block) for take in takes if take.senders))
 
 
 def _rows(array: Array, block: Block | None) -> Array:

@@ -21,7 +21,7 @@ import numpy as np
 
 from hlokit.devices.flight_recorder import Entry, FlightRecorder
 from hlokit.devices.grid import Halt, begun, placed
-from hlokit.devices.processes.collective import Collective, group_of, leaves, shapes_of, tree
+from hlokit.devices.processes.collective import Collective, group_of, leaves, positions_of, shapes_of, tree
 from hlokit.devices.processes.engine import Engine, Group, cut
 from hlokit.devices.processes.hub import Hub
 from hlokit.devices.processes.line import Line, Message, error_from, error_message, version
@@ -348,7 +348,7 @@ class World:
             return [value]
         homes = [self._homes[member] for member in members]
         group = group_of(members, homes, self._is_all(members))
-        positions = [[i for i, home in enumerate(homes) if home == rank] for rank in group.ranks]
+        positions = positions_of(group, homes)
         arrays: list[Any] = []
         header = described(value, arrays)
 
