@@ -228,8 +228,8 @@ def in_pieces(world: Any) -> None:
         arrays[-1][900] = np.nan
         compare(world, lambda b, x: hk.all_reduce(x, add), arrays)
         compare(world, lambda b, x: hk.all_reduce_tuple([x, x * x, hk.slice_in_dim(x, 0, 7, 1, 0)], add), arrays)
-        n = world.size
-        tables = [np.random.default_rng(d).integers(-99, 99, (2, 8 * n, 700)).astype(F) for d in range(n)]
+        n, collective._PIECE = world.size, 1 << 12
+        tables = [np.random.default_rng(d).integers(-99, 99, (2, 8 * n, 180 * n)).astype(F) for d in range(n)]
         for dimension in range(1, 3):
             compare(world, lambda b, x, d=dimension: hk.all_gather(x, d, n), tables)
             compare(world, lambda b, x, d=dimension: hk.all_to_all(x, d, 1, n), tables)
