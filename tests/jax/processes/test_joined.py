@@ -18,6 +18,7 @@ class Values:
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
         self._changed = threading.Condition()
+        self.asked = 0
 
     def put(self, key: str, value: bytes) -> None:
         with self._changed:
@@ -26,6 +27,7 @@ class Values:
 
     def get(self, key: str, seconds: float) -> bytes | None:
         with self._changed:
+            self.asked += 1
             self._changed.wait_for(lambda: key in self._values, seconds)
             return self._values.get(key)
 
@@ -39,3 +41,23 @@ def test_process_0_stays_until_a_slow_one_has_seen_that_they_disagree() -> None:
     with pytest.raises(hk.ArgumentError, match=f"process 1 has hlokit='0.0.1', process 0 '{hk.__version__}'"):
         joined(0, 2, 1, store, 0, Carrier("gloo"))
     assert 4.0 <= time.monotonic() - start < 10.0
+
+
+@pytest.mark.parametrize("count", [8, 40])
+def test_what_processes_ask_of_the_store_grows_as_their_number(count: int) -> None:
+    store = Values()
+    texts: list[str] = []
+
+    def start(process: int) -> None:
+        engine = "other" if process == count - 1 else "gloo"
+        with pytest.raises(hk.ArgumentError) as error:
+            joined(process, count, 1, store, 0, Carrier(engine))
+        texts.append(str(error.value))
+
+    threads = [threading.Thread(target=start, args=[process]) for process in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(texts) == count and all("has engine=" in text for text in texts)
+    assert store.asked <= 3 * count

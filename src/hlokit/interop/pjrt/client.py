@@ -118,8 +118,7 @@ def share(process: int, count: int, store: Store, carrier: Carrier) -> None:
 
 def devices() -> tuple[Device, ...]:
     """The client's devices, in all processes; those of an earlier client are the same."""
-    found = topology()
-    return tuple(_device(number, *found.home(number)) for number in range(found.device_count))
+    return tuple(_device(number, *home) for number, home in enumerate(topology().homes))
 
 
 def local_devices() -> tuple[Device, ...]:

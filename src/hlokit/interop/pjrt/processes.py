@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hlokit import __version__
@@ -32,22 +33,10 @@ class Topology:
     process: int = 0
     counts: tuple[int, ...] = (1,)
 
-    @property
-    def device_count(self) -> int:
-        return sum(self.counts)
-
-    @property
-    def first(self) -> int:
-        """The number of this process's first device."""
-        return sum(self.counts[: self.process])
-
-    def home(self, number: int) -> tuple[int, int]:
-        """(process, number among its own) of a device."""
-        for process, count in enumerate(self.counts):
-            if number < count:
-                return process, number
-            number -= count
-        raise AssertionError(number)
+    @cached_property
+    def homes(self) -> list[tuple[int, int]]:
+        """(process, number among its own) of each device."""
+        return [(process, local) for process, count in enumerate(self.counts) for local in range(count)]
 
 
 @dataclass
@@ -74,10 +63,15 @@ class Job:
         if processes not in self._worlds:
             from hlokit.devices.processes.world import World
 
-            name = f"{self.name}/world/{','.join(map(str, processes))}"
-            self.store.put(f"{name}/{self.topology.process}", b"here")
-            for process in processes:
-                self._come(f"{name}/{process}", f"process {process} does not run the program of {list(processes)}")
+            name, own = f"{self.name}/world/{','.join(map(str, processes))}", self.topology.process
+            first, *others = processes  # which sees to the others, of whom each asks for one value
+            if own == first:
+                for process in others:
+                    self._come(f"{name}/{process}", f"process {process} does not run the program of {list(processes)}")
+                self.store.put(f"{name}/all", b"here")
+            else:
+                self.store.put(f"{name}/{own}", b"here")
+                self._come(f"{name}/all", f"not all of {list(processes)} run their program")
             self._worlds[processes] = World(self.among(processes))
         return self._worlds[processes]
 
@@ -109,7 +103,7 @@ def joined(process: int, count: int, devices: int, store: Store, generation: int
     own |= _place_in_mpi(count) if carrier.engine == "mpi" else {}
     name = f"hlokit/{generation}"
     store.put(f"{name}/{process}", json.dumps(own).encode())
-    found = _all(store, name, count)
+    found = _all(store, name, process, count)
     for other, facts in enumerate(found):
         for key in ("hlokit", "engine", "processes"):
             if facts[key] != own[key]:
@@ -164,14 +158,19 @@ def _see_to_others(store: Store, name: str, process: int, count: int) -> None:
         store.get(f"{name}/seen/{other}", max(0.0, end - time.monotonic()))
 
 
-def _all(store: Store, name: str, count: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def _all(store: Store, name: str, process: int, count: int) -> list[dict[str, Any]]:
+    """What the processes have put there. Process 0 asks for all, and each other one for one value."""
     end = time.monotonic() + _START_SECONDS
-    while len(found) < count:
-        value = store.get(f"{name}/{len(found)}", _WAIT_SECONDS)
-        if value is not None:
-            found.append(json.loads(value))
-        elif time.monotonic() > end:
-            late = f"process {len(found)} of {count}"
-            raise EvaluationError(f"{late} did not connect within {_START_SECONDS:.0f} seconds")
+    if process:
+        return json.loads(_awaited(store, f"{name}/all", end, f"some of {count} processes"))
+    keys = {other: f"{name}/{other}" for other in range(count)}
+    found = [json.loads(_awaited(store, key, end, f"process {other} of {count}")) for other, key in keys.items()]
+    store.put(f"{name}/all", json.dumps(found).encode())
     return found
+
+
+def _awaited(store: Store, key: str, end: float, late: str) -> bytes:
+    while (value := store.get(key, _WAIT_SECONDS)) is None:
+        if time.monotonic() > end:
+            raise EvaluationError(f"{late} did not connect within {_START_SECONDS:.0f} seconds")
+    return value
