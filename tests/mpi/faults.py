@@ -9,10 +9,12 @@ this process, which saves the imports. Then:
 - no job hangs;
 - every survivor says the cause, within 10 seconds (a process that is gone before all have come together, only the
   launcher can name);
+- of the flight recorders' dumps `hlokit devices` says that it is the doomed process for which others wait, or which failed; a
+  late one has all processes write theirs;
 - a job that is started again goes on from the checkpoint, and ends with the weights of one without a fault.
 
 Faults of the disk and the network need root, for a file system and a network namespace of the test's own. Over MPI the
-network is left out: on one machine its bytes go through shared memory, whatever becomes of an interface.
+network's needs MPICH, which is told to use no shared memory.
 """
 
 from __future__ import annotations
@@ -24,11 +26,13 @@ import ctypes
 import functools
 import io
 import json
+import math
 import os
 import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -44,6 +48,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 import hlokit as hk
+from hlokit.devices.flight_report import read_dumps, reports
 from hlokit.launch import worker
 from hlokit.launch.launcher import Launcher
 from tests.devices.programs import program
@@ -57,7 +62,7 @@ KINDS = (
 _DISK = 1 << 17
 """Bytes of the doomed process's file system: room for a page for each step's checkpoint, and more."""
 _NEED_ROOT = ("full disk", "network down")
-_CLONE_NEWNET = 0x40000000
+_CLONE_NEWNS, _CLONE_NEWUTS, _CLONE_NEWNET = 0x00020000, 0x04000000, 0x40000000
 _HERE, _THERE = "10.213.7.1", "10.213.7.2"
 
 
@@ -76,13 +81,12 @@ def training_step(rate: float) -> hk.HloModule:
 def work(fault: dict[str, Any], folder: Path) -> None:
     """Trains from the last checkpoint that all have, and meets the fault."""
     rank = int(os.environ["RANK"])
+    (folder / str(rank) / "pid").write_text(str(os.getpid()), encoding="utf-8")
+    if fault["kind"]:
+        os.environ["HLOKIT_FLIGHT_RECORDER"] = str(folder / "flight")
     kind = fault["kind"] if rank == fault["doomed"] else ""
     if fault["kind"] == "network down":
-        os.environ["MASTER_ADDR"] = host = _THERE if fault["doomed"] == 0 else _HERE
-        for name in ("JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_BIND_ADDRESS"):
-            os.environ[name] = f"{host}:{os.environ[name].rsplit(':', 1)[1]}"
-    if kind == "network down":
-        _enter(fault["namespace"])
+        _apart(fault, is_there=kind != "")
     if kind == "killed at start":
         _die(folder)
     if kind == "other version":
@@ -163,6 +167,7 @@ def _meet(kind: str, fault: dict[str, Any], folder: Path, world: Any) -> None:
         world._engine.gather = lambda *_: _die(folder)
     elif kind == "late":
         time.sleep(fault["late"])
+        _write_dumps(folder, world.size)
     elif kind == "fewer steps":
         _now(folder)
         world.close()
@@ -174,6 +179,15 @@ def _meet(kind: str, fault: dict[str, Any], folder: Path, world: Any) -> None:
     elif kind == "network down":
         _now(folder)
         subprocess.run(["ip", "link", "set", fault["namespace"], "down"], check=True)
+
+
+def _write_dumps(folder: Path, count: int) -> None:
+    """Asks all processes for what they are at."""
+    for file in folder.glob("*/pid"):
+        os.kill(int(file.read_text(encoding="utf-8")), signal.SIGUSR2)
+    end = time.monotonic() + LIMIT
+    while len([*folder.glob("flight/*.json")]) < count and time.monotonic() < end:
+        time.sleep(0.05)
 
 
 def _restored(folder: Path, size: int, rank: int) -> tuple[int, Any]:
@@ -204,10 +218,27 @@ def _die(folder: Path) -> NoReturn:
     raise AssertionError
 
 
-def _enter(namespace: str) -> None:
-    with open(f"/run/netns/{namespace}", encoding="utf-8") as file:
-        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "setns")
+def _apart(fault: dict[str, Any], *, is_there: bool) -> None:
+    """The doomed process and the others are as on two machines, whose names are their addresses."""
+    namespace, host = fault["namespace"], _THERE if fault["doomed"] == 0 else _HERE
+    os.environ["MASTER_ADDR"] = host
+    for name in ("JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_BIND_ADDRESS"):
+        os.environ[name] = f"{host}:{os.environ[name].rsplit(':', 1)[1]}"
+    interface = namespace if is_there else f"{namespace}h"
+    os.environ.update(MPIR_CVAR_NOLOCAL="1", UCX_TLS="tcp", UCX_NET_DEVICES=interface)  # MPICH: no shared memory
+    libc = ctypes.CDLL(None, use_errno=True)
+    _succeeded(libc.unshare(_CLONE_NEWUTS | _CLONE_NEWNS))
+    if is_there:
+        with open(f"/run/netns/{namespace}", encoding="utf-8") as file:
+            _succeeded(libc.setns(file.fileno(), _CLONE_NEWNET))
+        for line in ("--make-rslave /", "-t sysfs none /sys"):  # which lists the interfaces
+            _shell(f"mount {line}")
+    socket.sethostname(_THERE if is_there else _HERE)
+
+
+def _succeeded(status: int) -> None:
+    if status:
+        raise OSError(ctypes.get_errno(), "a system call failed")
 
 
 # -- a job
@@ -235,7 +266,7 @@ class _Fork:
                 self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
-    def wait(self, timeout: float) -> int:
+    def wait(self, timeout: float = math.inf) -> int:
         end = time.monotonic() + timeout
         while self.poll() is None:
             if time.monotonic() > end:
@@ -322,17 +353,17 @@ CAUSES = {  # a JAX program's error ends it, and the others hear of that
 def judged(count: int, fault: dict[str, Any], folder: Path, status: int, text: str) -> tuple[list[str], list[float]]:
     """What is wrong, and the seconds that each survivor took to say the cause."""
     kind, doomed = fault["kind"], fault["doomed"]
-    wrong: list[str] = []
+    wrong = reported(fault, folder)
     if kind == "late":
         ends = set(re.findall(r"weights (\w+)", text))
-        return ([] if status == 0 and len(ends) == 1 else ["a late process is an error"]), []
+        return [*wrong, *([] if status == 0 and len(ends) == 1 else ["a late process is an error"])], []
     if not (folder / "when").exists():
         return ["the fault did not come about"], []
     when = float((folder / "when").read_text(encoding="utf-8"))
     if kind == "killed at start":
         named = f"launch: process {doomed} (pid" in text and "was ended by SIGKILL" in text
         return ([] if named else ["the launcher does not name the process"]), []
-    if kind == "full disk" and fault["step"] == STEPS - 1:  # after the last exchange nobody misses anyone
+    if kind == "full disk" and fault["step"] == STEPS - 1:
         ends = re.findall(r"weights (\w+)", text)
         named = re.search(rf"^\S+ \[{doomed}\] said OSError: \[Errno 28\]", text, re.MULTILINE)
         return ([] if named and len(ends) == count - 1 and len(set(ends)) == 1 else ["the others do not end well"]), []
@@ -349,6 +380,19 @@ def judged(count: int, fault: dict[str, Any], folder: Path, status: int, text: s
     if seconds and max(seconds) > LIMIT:
         wrong.append(f"after {max(seconds):.1f} s")
     return wrong, seconds
+
+
+def reported(fault: dict[str, Any], folder: Path) -> list[str]:
+    """What is wrong with the findings of `hlokit devices`."""
+    kind, doomed = fault["kind"], fault["doomed"]
+    is_last = kind == "full disk" and fault["step"] == STEPS - 1  # after the last exchange nobody misses anyone
+    if is_last or kind in ("killed at start", "other version"):  # before there is a world that records
+        return []
+    try:
+        found = [finding for report in reports(read_dumps([folder / "flight"])) for finding in report.findings]
+    except hk.HlokitError as error:
+        return [str(error)]
+    return [] if any(re.search(rf"rank {doomed}\b", finding) for finding in found) else [f"findings: {found}"]
 
 
 @contextlib.contextmanager
@@ -414,9 +458,6 @@ def main() -> None:
     kinds = [kind for kind in given.kinds if kind not in _NEED_ROOT or os.geteuid() == 0]
     for kind in set(given.kinds) - set(kinds):
         print(f"left out, without root: {kind}")
-    if given.engine == "mpi" and "network down" in kinds:
-        kinds.remove("network down")
-        print("left out, over MPI: network down: processes on one machine exchange bytes through shared memory")
     setting = {"engine": given.engine, "script": given.script, "late": given.late}
     numbers, times, bad = random.Random(given.seed), defaultdict[str, list[float]](list), 0
     done, restarts = defaultdict[str, int](int), 0
