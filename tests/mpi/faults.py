@@ -388,10 +388,8 @@ def reported(fault: dict[str, Any], folder: Path) -> list[str]:
     is_last = kind == "full disk" and fault["step"] == STEPS - 1  # after the last exchange nobody misses anyone
     if is_last or kind in ("killed at start", "other version"):  # before there is a world that records
         return []
-    try:
-        found = [finding for report in reports(read_dumps([folder / "flight"])) for finding in report.findings]
-    except hk.HlokitError as error:
-        return [str(error)]
+    dumps = read_dumps(sorted(folder.glob("flight/*.json")))
+    found = [finding for report in reports(dumps) for finding in report.findings]
     return [] if any(re.search(rf"rank {doomed}\b", finding) for finding in found) else [f"findings: {found}"]
 
 

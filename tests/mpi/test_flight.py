@@ -39,6 +39,15 @@ def test_a_rank_that_is_killed(capsys: pytest.CaptureFixture[str], folder: Path)
     assert all(1 in wait["for"] for wait in world["waits"]), world  # 0 and 2 wait for each other, too, if one is late
 
 
+def test_ranks_that_end_before_they_run_the_next_program_without_one_that_is_killed(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    done = mpirun(3, "-m", "tests.mpi.doomed", 1, "last")
+    status, world = told(capsys, folder)
+    assert status == 1, done.stdout + done.stderr
+    assert world["findings"] == ["ranks 0, 2 failed: rank 1 is gone: its process ended"], world
+
+
 def test_a_rank_that_is_late(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     done = mpirun(3, "-m", "tests.mpi.recorded", "late")
     assert sorted(re.findall(r"rank \d: done", done.stdout)) == [f"rank {k}: done" for k in range(3)], done.stderr

@@ -214,12 +214,15 @@ class FlightRecorder:
     def _is_in_run(self) -> bool:
         return bool(self._runs) and self._runs[-1]["state"] not in ("over", "failed")
 
-    def dump(self) -> None:
-        """Writes what is known now over what was written before; after a failure what was known then."""
+    def dump(self, failure: str = "") -> None:
+        """Writes what is known now over what was written before; after a run that failed what was known then.
+
+        failure   of another rank, outside of a run
+        """
         if not self.folder:
             return
         is_failed = self._noted is not None and not self._is_in_run and self._runs[-1]["state"] == "failed"
-        text = json.dumps(self._noted if is_failed else self.facts())
+        text = json.dumps(self._noted if is_failed else self.facts(failure))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             beside = self.path.with_suffix(f".{threading.get_ident()}.part")

@@ -569,6 +569,8 @@ class World:
             self._lose(message["error"])
             if self.is_broken and self._unplaced:  # at once: without its coordinator JAX ends this process
                 self._print_lost()
+            if message["failed"] and self._unplaced:
+                self.recorder.dump(message["error"]["text"])
             self._grace = threading.Timer(_GRACE_SECONDS, self._give_up, [message["failed"]])
             self._grace.daemon = True
             self._grace.start()
