@@ -126,7 +126,7 @@ def main() -> None:
     if given.jax_process is not None:
         jax_process(given.jax_process)
         return
-    measured(1, "--jax-process" if given.jax else "--process")  # fills the caches
+    measured(given.counts[0], "--jax-process" if given.jax else "--process")  # fills the caches
     load = re.split(r"\s", Path("/proc/loadavg").read_text(encoding="utf-8"))[0]
     print(f"{os.cpu_count()} processors, load {load} before the start")
     if given.jax:
