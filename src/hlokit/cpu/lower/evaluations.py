@@ -1,4 +1,4 @@
-"""Evaluations: how often all kernels of a computation together compute each leaf."""
+"""Evaluations: how often all kernels of a computation together compute each leaf, and the code that this takes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from hlokit.cpu.lower.leaf import Leaf
 from hlokit.cpu.lower.leaves import Key
 from hlokit.cpu.lower.retries import too_often
 from hlokit.hlo.instruction import Instruction
+
+_REPEATED = 200
+"""Nodes up to which a leaf's code may be in kernels besides the first. This matters for few elements: of many, the
+work is too much before."""
 
 
 class Evaluations:
@@ -38,10 +42,14 @@ class Evaluations:
             self.users[leaf].pop(key)
 
     def too_many(self, stored: Container[Leaf]) -> Leaf | None:
-        """The next leaf that is computed so often that memory costs less, unless it is stored; None: there is none."""
+        """The next leaf that costs more, by its work or its code, than memory does, unless it is stored; None: there is
+        none."""
         while self._changed:
             _, leaf = heappop(self._changed)
-            weight = max(self.users[leaf].values(), default=0)
-            if leaf not in stored and too_often(self.evaluations[leaf], leaf.shape.size, weight):
+            weights = self.users[leaf].values()
+            weight = max(weights, default=0)
+            if leaf in stored:
+                continue
+            if too_often(self.evaluations[leaf], leaf.shape.size, weight) or sum(weights) - weight > _REPEATED:
                 return leaf
         return None

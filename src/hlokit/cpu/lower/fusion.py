@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -19,8 +20,6 @@ from hlokit.cpu.lower.scatters import scatter_kernel
 from hlokit.cpu.lower.traits import leaf_count
 from hlokit.ops.control_flow import While
 
-_ROUND = 2_000
-"""Nodes of kernels that are built before anyone looks what they all compute: it is not built for the others too."""
 _MOST_ROOTS = 8
 """Leaves that kernels which become one store."""
 _PARTNERS = 12
@@ -84,36 +83,31 @@ class Fusion:
 
         Raises NoElementLoop for a loop that was taken for one over elements and is none.
         """
-        leaves, shared, kernels = self.leaves, self.shared, self._kernels
-        waiting: list[Key] = []
+        leaves, shared = self.leaves, self.shared
+        waiting: deque[Key] = deque()
         seen = 0
         while True:
             latest = [*islice(reversed(leaves.stored), len(leaves.stored) - seen)]
             seen = len(leaves.stored)
-            keys = [shared.key(key_of(leaf)) for leaf in reversed(latest) if leaves.is_kernel(leaf.instruction)]
-            waiting += [key for key in keys if key not in kernels or kernels[key].roots != shared.roots(key)]
-            waiting = waiting or [*self._tangled()]
+            waiting += [key_of(leaf) for leaf in reversed(latest) if leaves.is_kernel(leaf.instruction)]
+            waiting = waiting or deque(self._tangled())
             if not waiting:
                 break
-            waiting = list(dict.fromkeys(map(shared.key, waiting)))
-            nodes = done = 0
-            while done < len(waiting) and nodes < _ROUND:
-                nodes += self._build(waiting[done])
-                done += 1
-            waiting = [*self._computed_too_often(), *waiting[done:]]
-        found = sorted(kernels.values(), key=lambda kernel: leaves.position[kernel.roots[0].instruction])
+            key = shared.key(waiting.popleft())
+            if key in self._kernels and self._kernels[key].roots == shared.roots(key):
+                continue
+            self._build(key)
+            waiting.extendleft(reversed(self._computed_too_often()))
+        found = sorted(self._kernels.values(), key=lambda kernel: leaves.position[kernel.roots[0].instruction])
         return joined(leaves, shared, found)
 
-    def _build(self, key: Key) -> int:
-        """Builds the kernel of a key anew; gives its nodes."""
+    def _build(self, key: Key) -> None:
+        """Builds the kernel of a key anew."""
         if key in self._kernels:
             self._remove(key)
-        nodes = 0
         for each, kernel in self._built(key):
             self._kernels[each] = kernel
             self._evaluations.add(each, kernel)
-            nodes += kernel.size
-        return nodes
 
     def _remove(self, key: Key) -> None:
         self._evaluations.remove(key, self._kernels.pop(key))
@@ -150,13 +144,13 @@ class Fusion:
         leaf = evaluations.too_many(self.leaves.stored)
         if leaf is None:
             return ()
-        users = list(evaluations.users[leaf])
-        if self._may_be_one([self._kernels[key] for key in users]) and shared.may_join(users):
-            for key in users:
-                self._remove(key)
+        users, times = list(evaluations.users[leaf]), evaluations.evaluations[leaf]
+        may_join = self._may_be_one([self._kernels[key] for key in users]) and shared.may_join(users)
+        for key in users:
+            self._remove(key)
+        if may_join:
             shared.join(users)
             return users[:1]
-        times = evaluations.evaluations[leaf]
         self.leaves.store(leaf, f"it would be computed {times} times for {leaf.shape.size} elements")
         return users
 
