@@ -46,7 +46,7 @@ def test_values_and_expected_results(file: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--input", "4xf32=1"], "1 values, m takes 2"),
+        (["--input", "4xf32=1"], "1 value, m takes 2"),
         (["--input", "4xf32=1", "--input", "right.npz"], "one file, or one value for each parameter"),
         (["--input", "4xf33=1", "--input", "s32[3]=1"], "f33"),
         (["--input", "f32[4]=abc", "--input", "s32[3]=1"], "expected a number, found 'abc'"),
