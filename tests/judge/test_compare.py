@@ -12,7 +12,7 @@ import pytest
 import hlokit as hk
 from hlokit.judge.closeness.equality import differs
 from hlokit.judge.compare import report
-from hlokit.judge.compare.comparing import ALWAYS
+from hlokit.judge.compare.comparing import ALWAYS, _with_all_values, _with_elements
 from hlokit.judge.engines.engine import CommandEngine, WorkerEngine
 from hlokit.judge.reduce.search import Reduction
 from hlokit.tools.main import main
@@ -440,3 +440,42 @@ ENTRY e { x = c64[1] parameter(0) r = c64[1] rsqrt(x) ROOT p = f32[1] real(r) }"
     given = np.array([-5.81], np.complex64)
     (found,) = hk.compare_engines(module, given, engines=["jaxlib"]).judgements
     assert found.verdict in ("equal", "allowed")
+
+
+def test_a_wrong_element_of_a_computed_tuple_is_wrong(tmp_path: Path) -> None:
+    """The verdict was "undecided" where the result is what a while or a reducer of several values returns."""
+    module = hk.parse("""HloModule m
+both {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  c = s32[] parameter(2)
+  d = s32[] parameter(3)
+  s = s32[] add(a, c)
+  p = s32[] multiply(b, d)
+  ROOT t = (s32[], s32[]) tuple(s, p)
+}
+ENTRY e {
+  x = s32[5] parameter(0)
+  z = s32[] constant(0)
+  o = s32[] constant(1)
+  ROOT r = (s32[], s32[]) reduce(x, x, z, o), dimensions={0}, to_apply=both
+}""")
+    engine = tool(tmp_path, "reduce", "(true(self, *a, **k)[0], np.int32(7))")
+    with CommandEngine(engine) as opened:
+        (found,) = hk.compare_engines(module, np.arange(1, 6, dtype=np.int32), engines=[opened]).judgements
+    assert found.verdict == "wrong"
+    assert " reduce(" in found.instruction
+
+
+def test_programs_that_return_all_values_have_names_that_differ() -> None:
+    """The element of the loop that is added was named as one of its body, and XLA refused the program."""
+    module = hk.parse("""HloModule m
+body { s = (s32[]) parameter(0) get-tuple-element.10 = s32[] get-tuple-element(s), index=0 ROOT t = (s32[]) tuple(get-tuple-element.10) }
+condition { s = (s32[]) parameter(0) ROOT c = pred[] constant(false) }
+ENTRY e { x = s32[] parameter(0) s = (s32[]) tuple(x) ROOT w = (s32[]) while(s), condition=condition, body=body }""")
+    shown = module.clone()
+    _with_elements(shown.entry)
+    (kept,) = _with_all_values(shown)
+    assert kept.op.index == 0
+    names = [i.name for i in shown.instructions()]
+    assert len(set(names)) == len(names)

@@ -113,3 +113,29 @@ def test_bounds_are_those_of_the_verdicts() -> None:
     assert found.near((expected + 0.9 * room,), (expected,)) is None
     room[1:] = 0
     assert found.near((expected + 1.2 * room,), (expected,)) is not None
+
+
+def test_what_nothing_uses_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reducer with arrays that nothing uses was computed for each element, in each of hundreds of runs."""
+    module = hk.parse("""HloModule m
+most {
+  a = f64[] parameter(0)
+  b = f64[] parameter(1)
+  x = f64[3,32,32] broadcast(a), dimensions={}
+  y = f64[3,32,32] exponential(x)
+  ROOT m = f64[] maximum(a, b)
+}
+ENTRY e { x = f64[100] parameter(0) z = f64[] constant(0) ROOT r = f64[] reduce(x, z), dimensions={0}, to_apply=most }""")
+    opcodes: list[str] = []
+    original = spread._off
+
+    def off(value: Any, instruction: Any, *others: Any) -> Any:
+        opcodes.append(instruction.opcode)
+        return original(value, instruction, *others)
+
+    monkeypatch.setattr(spread, "_off", off)
+    given = np.linspace(0, 1, 100)
+    assert Spread(module, [given]).near((np.float64(0.5),), (np.float64(1),)) is not None
+    assert "reduce" in opcodes
+    assert "exponential" not in opcodes
+    assert any(i.opcode == "exponential" for i in module.instructions())

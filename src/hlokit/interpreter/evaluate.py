@@ -87,7 +87,7 @@ def _planned(process: Process, instruction: Instruction, dead: Sequence[int] = (
     op = instruction.op
     operands = tuple(o.id for o in instruction.operands)
     number = op.number if isinstance(op, Parameter) else None
-    return Step(instruction, operands, _keywords(process, instruction), tuple(dead), number)
+    return Step(instruction, operands, keywords_of(process, instruction), tuple(dead), number)
 
 
 def run_instruction(
@@ -171,7 +171,7 @@ def _trimmed(instruction: Instruction, values: list[Any]) -> list[Any]:
     return [np.broadcast_to(v, sizes) if is_ndarray(v) and v.ndim else v for v in parts]
 
 
-def _keywords(process: Process, instruction: Instruction) -> dict[str, Any]:
+def keywords_of(process: Process, instruction: Instruction) -> dict[str, Any]:
     """The reference's arguments by name: called computations as functions, the process, the shape."""
     wants = _wants(type(instruction.op))
     keywords: dict[str, Any] = {}

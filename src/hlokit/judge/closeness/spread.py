@@ -1,15 +1,16 @@
 """Spread: how much the result of a program may vary because each of its instructions may round differently.
 
 How much rounding matters is found by the reference itself: it runs a few times, each instruction's result off by a
-random part of what its op may be off, and what then varies may vary in an engine too, a few times as much. An element
-that is no number in one of these runs, or an integer that changes, is not compared. What a rule leaves open (`open`) is
-found in the same way.
+random part of what its op may be off, and what then varies may vary in an engine too, a few times as much. In further
+runs sums are as far off as other orders of their terms bring them (`orders`): what lies between these is right, too. An
+element that is no number in one of these runs, or an integer that changes, is not compared. What a rule leaves open
+(`open`) is found in the same way.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ from hlokit.interpreter.routes import Place
 from hlokit.judge.closeness.bounds import allowed, computed_by
 from hlokit.judge.closeness.equality import bits, differs, info_of, is_array, is_floating, is_nan, leaves, place
 from hlokit.judge.closeness.open import OPEN, Site, other_value
+from hlokit.judge.closeness.orders import ENDS, is_sum, nearest, reordered
 from hlokit.judge.closeness.steps import has_own_steps, on_own_steps
 from hlokit.judge.deadline import Deadline
 from hlokit.judge.devices import checked_arguments, on_each
@@ -64,6 +66,16 @@ class _Exact(NamedTuple):
     passes: dict[Computation, int]
 
 
+class _Run(NamedTuple):
+    """What a run is asked for: the arguments of `_perturbed`."""
+
+    seed: int | tuple[int, int]
+    nan_sign: float
+    rounding: float
+    rules: tuple[str, ...]
+    reorders: bool
+
+
 class Spread:
     """Runs of the reference on a program and its arguments, whose instructions round differently in each. A run is made
     when it is needed and kept: all that is asked of the same program shares them.
@@ -73,9 +85,12 @@ class Spread:
     """
 
     def __init__(self, module: HloModule, inputs: Sequence[Any], seed: int = 0, seconds: float = math.inf) -> None:
-        self.module, self.inputs, self.seed, self.seconds = module, checked_arguments(module, inputs), seed, seconds
-        self.made: dict[tuple[Any, ...], list[Any]] = {}
-        """The results of runs, by what each was asked for."""
+        self.module, self.inputs = module.clone(), checked_arguments(module, inputs)
+        self.seed, self.seconds = seed, seconds
+        for computation in self.module.all_computations:
+            computation.remove_dead()  # each run would compute it, in reducers for each element
+        self.made: dict[_Run, list[Any]] = {}
+        """The results of runs."""
 
     def near(self, ours: Any, theirs: Any, rules: Sequence[str] = (), *, overflows: bool = True) -> str | None:
         """The place where a result is further from the reference's than rounding may bring it, or None.
@@ -83,16 +98,16 @@ class Spread:
         rules       labels of rules that leave values open (`open.OPEN`): the result may vary as they let it, too
         overflows   what is no number is not compared where an op may overflow on its way
         """
-        runs = self._first(rules)
         meanings = [label for label in rules if OPEN[label].is_one_other]
         if meanings:
             theirs = _perturbed(self.module, self.inputs, 0, 0.0, 0.0, meanings, self.seconds)
         loose = overflows and self._may_overflow
-        for more in (self._more, self._fine):
-            if _beyond(ours, theirs, loose, runs) is None:
+        runs: Sequence[Sequence[Any]] = ()
+        orders: Sequence[Sequence[Any]] = ()
+        for runs, orders in self._stages(rules):
+            if _beyond(ours, theirs, loose, runs, orders) is None:
                 return None
-            runs = [*runs, *more(rules)]
-        return _beyond(self._but_for_signs(ours, theirs), theirs, loose, runs)
+        return _beyond(self._but_for_signs(ours, theirs), theirs, loose, runs, orders)
 
     def hangs_on_signs(self, ours: Any, theirs: Any) -> bool:
         """Whether the reference's elements that ours differ from have other bits too, where NaNs have other signs."""
@@ -125,15 +140,17 @@ class Spread:
         """The greatest difference that an element of a result may have from the reference's, by the runs made so
         far; NaN if there is none."""
         array = leaves(theirs)[number]
-        made = [run[number] for (_, _, rounding, rules), run in self.made.items() if rounding and not rules]
-        expected, others = array[index], [value[index] for value in made if value.shape == array.shape]
+        made = [(key, run[number]) for key, run in self.made.items() if not key.rules]
+        made = [(key, value) for key, value in made if value.shape == array.shape]
+        expected, others = array[index], [value[index] for key, value in made if key.rounding]
         if not others:
             return math.nan
+        moved = max((abs(value[index] - expected) for key, value in made if key.reorders), default=0.0)
         if expected.dtype.kind != "c":
-            return float(_room(expected, others, 0.0))
+            return float(_room(expected, others, 0.0) + moved)
         scale = np.max(np.abs([expected, *others]))
         real, imaginary = (_room(p[0], p[1:], scale) for p in zip(*((x.real, x.imag) for x in (expected, *others))))
-        return math.hypot(real, imaginary)
+        return math.hypot(real, imaginary) + float(moved)
 
     @cached_property
     def _exact(self) -> _Exact:
@@ -153,6 +170,17 @@ class Spread:
     def _may_overflow(self) -> bool:
         return _may_overflow(self.module, self.inputs)
 
+    def _stages(self, rules: Sequence[str]) -> Iterator[tuple[list[list[Any]], list[list[Any]]]]:
+        """The runs that decide, more each time, and those whose sums are in other orders."""
+        runs = self._first(rules)
+        yield runs, []
+        runs = [*runs, *self._more(rules)]
+        yield runs, []
+        orders = self._orders(rules)
+        if orders:
+            yield runs, orders
+        yield [*runs, *self._fine(rules)], orders
+
     def _first(self, rules: Sequence[str]) -> list[list[Any]]:
         return [self._run(self.seed * _RUNS + k, nan, 1.0, rules) for k, nan in enumerate(_NAN_SIGNS)]
 
@@ -169,11 +197,26 @@ class Spread:
     def _more_signs(self) -> list[list[Any]]:
         return [self._run((self.seed, k), 0.0, 0.0) for k in range(_MORE_RUNS)]
 
-    def _run(self, seed: int | tuple[int, int], nan: float, rounding: float, rules: Sequence[str] = ()) -> list[Any]:
-        key = seed, nan, rounding, tuple(rules)
+    def _orders(self, rules: Sequence[str]) -> list[list[Any]]:
+        if not any(map(is_sum, self.module.instructions())):
+            return []
+        return [self._run((self.seed, k), 0.0, 0.0, rules, reorders=True) for k in range(ENDS)]
+
+    def _run(
+        self,
+        seed: int | tuple[int, int],
+        nan: float,
+        rounding: float,
+        rules: Sequence[str] = (),
+        *,
+        reorders: bool = False,
+    ) -> list[Any]:
+        key = _Run(seed, nan, rounding, tuple(rules), reorders)
         if key not in self.made:
-            most = self._most_passes if rounding else {}
-            value = _perturbed(self.module, self.inputs, seed, nan, rounding, rules, self.seconds, most_passes=most)
+            most = self._most_passes if rounding or reorders else {}
+            value = _perturbed(
+                self.module, self.inputs, seed, nan, rounding, rules, self.seconds, most_passes=most, reorders=reorders
+            )
             self.made[key] = leaves(value)
         return self.made[key]
 
@@ -265,21 +308,23 @@ def _where_steady(ours: Any, theirs: Any, others: Sequence[Any]) -> Any:
     return _where(steady, ours, theirs).astype(theirs.dtype)
 
 
-def _beyond(ours: Any, theirs: Any, loose: bool, runs: Sequence[Sequence[Any]]) -> str | None:
-    """The place where ours is further from the reference's values than what the runs gave. `loose`: what is no number
-    here or there is not compared."""
+def _beyond(
+    ours: Any, theirs: Any, loose: bool, runs: Sequence[Sequence[Any]], orders: Sequence[Sequence[Any]] = ()
+) -> str | None:
+    """The place where ours is further from the reference's values, and from all between these and those of `orders`,
+    than what the runs gave. `loose`: what is no number here or there is not compared."""
     for number, (a, b) in enumerate(zip(leaves(ours), leaves(theirs), strict=True)):
-        others = [run[number] for run in runs]
-        if any(o.shape != b.shape for o in others):
+        others, moved = ([run[number] for run in made] for made in (runs, orders))
+        if any(o.shape != b.shape for o in (*others, *moved)):
             continue  # a size at run time varies
         if a.dtype != b.dtype or a.shape != b.shape:
             return f"result {number} is {a.dtype}{list(a.shape)}, the reference's {b.dtype}{list(b.shape)}"
         if a.dtype.kind == "c":
-            parts = [(x.real, x.imag) for x in (a, b, *others)]
             scale = np.max([_where(np.isfinite(np.abs(x)), np.abs(x), 0) for x in (b, *others)], axis=0)
-            differ = np.logical_or(*(_far(p[0], p[1], p[2:], scale, loose) for p in zip(*parts, strict=True)))
+            real = _far(a.real, b.real, [o.real for o in others], [m.real for m in moved], scale, loose)
+            differ = real | _far(a.imag, b.imag, [o.imag for o in others], [m.imag for m in moved], scale, loose)
         else:
-            differ = _far(a, b, others, 0.0, loose)
+            differ = _far(a, b, others, moved, 0.0, loose)
         if differ.any():
             return f"{place(number, a, b, differ)}"
     return None
@@ -326,18 +371,20 @@ def _takes_other_steps(instruction: Instruction) -> bool:
     return op.opcode in ("multiply", "divide", "power", "atan2") and shape.dtype.is_complex
 
 
-def _far(a: Any, b: Any, others: Sequence[Any], scale: Any, loose: bool) -> Any:
-    """Tells where a is further from b than the others are. `loose`: what is no number here or there is not compared."""
+def _far(a: Any, b: Any, others: Sequence[Any], moved: Sequence[Any], scale: Any, loose: bool) -> Any:
+    """Tells where a is further from all between b and those moved than the others are from b. `loose`: what is no
+    number here or there is not compared."""
     if not is_floating(a.dtype):
-        steady = np.all([bits(o) == bits(b) for o in others], axis=0) & (not loose)
+        steady = np.all([bits(o) == bits(b) for o in (*others, *moved)], axis=0) & (not loose)
         return (bits(a) != bits(b)) & steady
     info = info_of(a.dtype)
-    wide = [x.astype(np.float64) for x in (a, b, *others)]
+    wide = [x.astype(np.float64) for x in (a, b, *others, *moved)]
+    between = [wide[1], *wide[2 + len(others) :]]
     with np.errstate(all="ignore"):
         steady = np.all([np.isfinite(w) for w in wide[1:]], axis=0)
         room = _room(b, others, scale)
         beyond = np.maximum(np.abs(wide[1]), scale) + room >= float(info.max)  # may overflow
-        far = ~(np.abs(wide[0] - wide[1]) <= room) & ~beyond
+        far = ~(np.abs(wide[0] - nearest(wide[0], between)) <= room) & ~beyond
         # what is no number in all runs is none here, either
         alike = [(np.isnan(w) & np.isnan(wide[1])) | (w == wide[1]) for w in wide[2:]]
         same = np.all(alike, axis=0) & ~np.isfinite(wide[1])
@@ -372,6 +419,7 @@ def _perturbed(
     met: set[str] | None = None,
     passes: dict[Computation, int] | None = None,
     most_passes: Mapping[Computation, int] | None = None,
+    reorders: bool = False,
 ) -> Any:
     """The entry's value where every instruction's result is off by `rounding` times what its op may be off, in what it
     calls too, and is another by the rules that leave it open; of several devices a list.
@@ -379,6 +427,7 @@ def _perturbed(
     met           gets those rules, and `_MET_NAN` where there is a NaN
     passes        gets how often each of these conditions of loops is computed, at most, each time its loop runs
     most_passes   how often a condition may be: after that it is false
+    reorders      sums are as far off as other orders of their terms bring them
     """
     parts = seed if isinstance(seed, tuple) else (seed,)
     flushes = flushes and nan_sign > 0 and rounding > 0
@@ -386,7 +435,7 @@ def _perturbed(
     def run(process: Process, arguments: Sequence[Any]) -> Any:
         source = np.random.default_rng((*parts, process.device) if process.device else seed)
         seen = set[str]() if met is None else met
-        noise = _Noise(source, nan_sign, rounding, flushes, tuple(rules), seen, passes, most_passes or {})
+        noise = _Noise(source, nan_sign, rounding, flushes, tuple(rules), seen, passes, most_passes or {}, reorders)
         with np.errstate(all="ignore"):
             return _valid(_Perturbed(noise, seconds, process).value_of(module.entry, arguments))
 
@@ -396,7 +445,7 @@ def _perturbed(
 @dataclass(frozen=True)
 class _Noise:
     """The changes of a run. `flushes`: contractions take denormals for zeros. `rules`: those that leave values open,
-    `met`, `passes`, `most_passes`: those of `_perturbed`."""
+    `met`, `passes`, `most_passes`, `reorders`: those of `_perturbed`."""
 
     source: np.random.Generator
     nan_sign: float
@@ -406,6 +455,7 @@ class _Noise:
     met: set[str] = field(default_factory=set[str])
     passes: dict[Computation, int] | None = None
     most_passes: Mapping[Computation, int] = field(default_factory=dict[Computation, int])
+    reorders: bool = False
 
     @property
     def overflows(self) -> bool:
@@ -455,6 +505,8 @@ class _Perturbed(Process):
             if self.noise.flushes and _flushes(instruction):
                 operands = [_without_denormals(o) for o in operands]
             value = interpreter.run_instruction(self, instruction, operands)
+            if self.noise.reorders:
+                value = reordered(instruction, operands, value, self.noise.source)
             value = self.noise.other(self, instruction, operands, value)
             if self.noise.overflows and has_own_steps(instruction):
                 values[instruction] = on_own_steps(value, instruction, operands)

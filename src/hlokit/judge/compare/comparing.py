@@ -16,6 +16,7 @@ import numpy as np
 from hlokit.devices.evaluate import evaluate
 from hlokit.errors import ArgumentError, HlokitError
 from hlokit.files.arrays import arguments_from_arrays, arrays_in
+from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.hlo.op import OPS
@@ -349,6 +350,10 @@ class _Judge:
         """The values of the entry's instructions on the engine beside the reference's of the operands that the engine
         computed. The engine runs the program with all these values as results, so errors do not add up."""
         shown = self.module.clone()
+        for computation in shown.all_computations:
+            if computation is not shown.entry:
+                computation.remove_dead()  # a reducer would compute it for each element
+        _with_elements(shown.entry)
         root = shown.entry.root
         kept = _with_all_values(shown)
         outcome = engine.run(shown, self.arguments) if kept else None
@@ -442,6 +447,17 @@ def _found(ours: tuple[Any, ...], expected: Any) -> str | None:
     return differs(ours, tuple(arrays))
 
 
+def _with_elements(entry: Computation) -> None:
+    """Gives the elements of each tuple that an instruction computes; if the root computes one, the tuple of these."""
+    get, computed = OPS["get-tuple-element"], [i for i in entry.post_order() if i.opcode not in _PLAIN]
+    for instruction in computed:
+        if not instruction.shape.is_tuple:
+            continue
+        elements = [entry.add(get(index=k), [instruction]) for k in range(len(instruction.shape.elements))]
+        if instruction is entry.root:
+            entry.set_root(entry.add(OPS["tuple"](), elements))
+
+
 def _with_all_values(module: HloModule) -> list[Instruction]:
     """Makes the entry return every array of its instructions, but parameters and constants; gives them in order."""
     entry = module.entry
@@ -453,6 +469,7 @@ def _with_all_values(module: HloModule) -> list[Instruction]:
         module.parameter_layouts = module.result_layout = None
         module.input_output_alias, module.buffer_donor = [], []
         entry.set_root(entry.add(OPS["tuple"](), kept))
+        module.settle()  # XLA refuses names that are those of other computations' instructions
     return kept
 
 
