@@ -130,7 +130,7 @@ class Move(NamedTuple):
 
 
 class Take(NamedTuple):
-    """What a member makes an array of its result from: one operand of each of some members, or one block of it.
+    """The sources of an array of a member's result: one operand of each of some members, or one block of it.
 
     senders    their positions in the group
     dimension  of the result, along which the blocks of the senders lie one after the other; None: they are folded

@@ -296,7 +296,7 @@ def group_of(members: Sequence[int], homes: Sequence[int], is_all: bool) -> Grou
 
 
 def positions_of(group: Group, homes: Sequence[int]) -> list[list[int]]:
-    """Of each rank of the group, the positions of its members, whose ranks are `homes`."""
+    """The positions of the members on each rank of the group; `homes`: the ranks of the members."""
     positions: dict[int, list[int]] = {rank: [] for rank in group.ranks}
     for i, home in enumerate(homes):
         positions[home].append(i)

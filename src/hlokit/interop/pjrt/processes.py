@@ -159,7 +159,7 @@ def _see_to_others(store: Store, name: str, process: int, count: int) -> None:
 
 
 def _all(store: Store, name: str, process: int, count: int) -> list[dict[str, Any]]:
-    """What the processes have put there. Process 0 asks for all, and each other one for one value."""
+    """The values that the processes have put there. Process 0 asks for all, and each other one for one value."""
     end = time.monotonic() + _START_SECONDS
     if process:
         return json.loads(_awaited(store, f"{name}/all", end, f"some of {count} processes"))

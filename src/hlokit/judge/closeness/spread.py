@@ -67,7 +67,7 @@ class _Exact(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """What a run is asked for: the arguments of `_perturbed`."""
+    """The key of a run: the arguments of `_perturbed`."""
 
     seed: int | tuple[int, int]
     nan_sign: float
