@@ -11,7 +11,7 @@ from hlokit.judge.compare.comparing import Judgement
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.judge.fuzz import campaign
 from hlokit.judge.fuzz.campaign import OF_SHARDINGS, again, cause_of, drawn
-from hlokit.judge.fuzz.graph import COLLECTIVES, Options
+from hlokit.judge.fuzz.graph import COLLECTIVES, RECIPES, Options
 from hlokit.judge.fuzz.mutations import mutated
 from hlokit.judge.fuzz.programs import grown, random_draw, random_module
 from hlokit.judge.fuzz.shardings import sharded
@@ -97,6 +97,13 @@ def test_ops_have_weights() -> None:
     assert run("fuzz", "--ops", "add=2,negate", "--types", "f32", "--engines", "strict", "--count", 1) == 0
     assert run("fuzz", "--ops", "add=many", "--engines", "strict") == 2
     assert run("fuzz", "--ops", "add=0", "--engines", "strict") == 2
+
+
+@pytest.mark.parametrize("opcode", sorted(set(RECIPES) - set(COLLECTIVES)))
+def test_each_op_can_be_drawn_alone(opcode: str) -> None:
+    options = Options(opcodes=frozenset({opcode}), dynamic=False)
+    opcodes = [i.opcode for seed in range(3) for i in random_draw(seed, options).module.entry.instructions]
+    assert opcode in opcodes
 
 
 def test_ops_that_need_other_types_than_the_given_ones_have_them() -> None:

@@ -323,10 +323,14 @@ class Graph:
 
 
 def usable(options: Options, opcodes: Sequence[str] | None = None) -> list[Recipe]:
-    """The recipes that the options allow, in the registry's order; those with more to go wrong more often."""
-    names = [n for n in OPS if n in RECIPES and (options.opcodes is None or n in options.opcodes)]
-    names = [n for n in names if (opcodes is None or n in opcodes) and (options.dynamic or n not in DYNAMIC)]
+    """The recipes that the options name or allow, in the registry's order; those with more to go wrong more often.
+
+    opcodes  what a called computation is made of: all of these, if the options name none of them
+    """
+    names = [n for n in OPS if n in RECIPES and (opcodes is None or n in opcodes)]
     names = [n for n in names if options.devices != (1, 1) or n not in COLLECTIVES]
+    named = [n for n in names if n in (options.opcodes or ())]
+    names = named or [n for n in names if options.dynamic or n not in DYNAMIC]
     weights = dict(options.weights)
     return [RECIPES[n] for n in names for _ in range((1 if OPS[n].elementwise else 3) * weights.get(n, 1))]
 
