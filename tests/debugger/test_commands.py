@@ -76,7 +76,7 @@ def test_script(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) ->
 
     program, data = files
     lines = [*SCRIPT.splitlines(), "quit"]
-    assert debug(program, input=data, command=lines, plain=True) == 0
+    assert debug(program, input=(str(data),), command=lines, plain=True) == 0
     assert capsys.readouterr().out == SAID
 
 

@@ -476,7 +476,7 @@ def test_arguments_that_are_refused(options: dict[str, Any], message: str) -> No
 
 
 def test_a_header_that_does_not_fit() -> None:
-    with pytest.raises(hk.ArgumentError, match=r"4 replica\(s\) of 1 partition\(s\), but ring:6"):
+    with pytest.raises(hk.ArgumentError, match="4 replicas of 1 partition, but ring:6"):
         run(entry(REDUCE, ", replica_count=4"), "ring:6")
     assert run(entry(REDUCE, ", replica_count=4"), "ring:8").partitions == 2
 
