@@ -10,7 +10,7 @@ import hlokit as hk
 from hlokit.judge.compare.comparing import Judgement
 from hlokit.judge.engines.outcome import Outcome
 from hlokit.judge.fuzz import campaign
-from hlokit.judge.fuzz.campaign import OF_SHARDINGS, again, cause_of, drawn
+from hlokit.judge.fuzz.campaign import OF_SHARDINGS, again, cause_of, checked, drawn
 from hlokit.judge.fuzz.graph import COLLECTIVES, RECIPES, Options
 from hlokit.judge.fuzz.mutations import mutated
 from hlokit.judge.fuzz.programs import grown, random_draw, random_module
@@ -101,7 +101,7 @@ def test_ops_have_weights() -> None:
 
 @pytest.mark.parametrize("opcode", sorted(set(RECIPES) - set(COLLECTIVES)))
 def test_each_op_can_be_drawn_alone(opcode: str) -> None:
-    options = Options(opcodes=frozenset({opcode}), dynamic=False)
+    options = checked(Options(opcodes=frozenset({opcode}), dynamic=False))
     opcodes = [i.opcode for seed in range(3) for i in random_draw(seed, options).module.entry.instructions]
     assert opcode in opcodes
 

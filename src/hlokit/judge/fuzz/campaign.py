@@ -23,7 +23,7 @@ from hlokit.judge.compare.report import ARGUMENTS, PROGRAM, write_report
 from hlokit.judge.devices import arguments_in
 from hlokit.judge.engines.engine import Engine, Job, engine_of
 from hlokit.judge.engines.outcome import Outcome
-from hlokit.judge.fuzz.graph import COLLECTIVES, RECIPES, USUAL_TYPES, Options
+from hlokit.judge.fuzz.graph import COLLECTIVES, DYNAMIC, RECIPES, USUAL_TYPES, Options
 from hlokit.judge.fuzz.mutations import mutated
 from hlokit.judge.fuzz.programs import grown, random_module
 from hlokit.judge.fuzz.recipes_devices import GRIDS
@@ -123,7 +123,8 @@ class Campaign:
 
 
 def checked(options: Options, collectives: bool = False) -> Options:
-    """The options, if the ops and types are some that can be drawn; ArgumentError names those that are not."""
+    """The options, if the ops and types are some that can be drawn; ArgumentError names those that are not. Dimensions
+    may be dynamic if an op is named that makes them so."""
     for name in sorted(options.opcodes or ()):
         if name not in OPS:
             raise ArgumentError(f"fuzz: there is no op {name!r}")
@@ -139,7 +140,7 @@ def checked(options: Options, collectives: bool = False) -> Options:
             raise ArgumentError(f"fuzz: there is no element type {name!r}")
     if options.instructions < 1:
         raise ArgumentError(f"fuzz: programs of {options.instructions} instructions, expected at least 1")
-    return options
+    return replace(options, dynamic=options.dynamic or not (options.opcodes or frozenset()).isdisjoint(DYNAMIC))
 
 
 def fuzz(

@@ -329,8 +329,8 @@ def usable(options: Options, opcodes: Sequence[str] | None = None) -> list[Recip
     """
     names = [n for n in OPS if n in RECIPES and (opcodes is None or n in opcodes)]
     names = [n for n in names if options.devices != (1, 1) or n not in COLLECTIVES]
-    named = [n for n in names if n in (options.opcodes or ())]
-    names = named or [n for n in names if options.dynamic or n not in DYNAMIC]
+    names = [n for n in names if options.dynamic or n not in DYNAMIC]
+    names = [n for n in names if n in (options.opcodes or ())] or names
     weights = dict(options.weights)
     return [RECIPES[n] for n in names for _ in range((1 if OPS[n].elementwise else 3) * weights.get(n, 1))]
 
