@@ -48,9 +48,10 @@ def test_a_program_fits_its_limit(share: float) -> None:
 
 
 def test_a_limit_that_nothing_can_meet_is_an_error() -> None:
-    most = limit(hk.compile(gradient()), 0.05)
-    with pytest.raises(OutOfMemoryError, match=f"more than the limit of {most:,}"):
-        hk.compile(gradient(), memory_limit=most)
+    for layers in (LAYERS, 20 * LAYERS):
+        most = limit(hk.compile(gradient(layers)), 0.01)
+        with pytest.raises(OutOfMemoryError, match=f"more than the limit of {most:,}"):
+            hk.compile(gradient(layers), memory_limit=most)
 
 
 def test_plans_for_a_limit_are_cached_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

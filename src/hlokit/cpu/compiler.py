@@ -132,13 +132,13 @@ def compile_program(
         _place(subprogram, context)
     lighten(block, context, results)
     assignment = assign(block, flat, results, context.constants.values(), donated)
-    most, is_limited = assignment.nbytes, False
-    while memory_limit is not None and assignment.total > memory_limit:
-        most = min(most, assignment.nbytes) - (assignment.total - memory_limit)  # places are not as tight as estimated
-        if not recompute(block, context, preparation.found, results, most):
-            break
-        is_limited = True
-        assignment = assign(block, flat, results, context.constants.values(), donated)
+    is_limited = False
+    if memory_limit is not None:
+        most = memory_limit - assignment.outside
+        while assignment.total > memory_limit and recompute(block, context, preparation.found, results, most):
+            is_limited = True
+            assignment = assign(block, flat, results, context.constants.values(), donated)
+            most = block.peak - 1  # the peak is an estimate, as there are gaps between places: one value more
     for each in blocks:
         preparation.block(each, kernels=True)
     prepared = preparation.found
@@ -150,9 +150,9 @@ def compile_program(
     llvm.functions = merged(llvm.functions, (*llvm.exported, *written.kernels))
     finish(written, interrupts)
     text = llvm.text()
-    found = Program(module, context, block, flat, results, constants, assignment, prepared, written, text, work(block))
-    found.is_limited = is_limited
-    return found
+    return Program(
+        module, context, block, flat, results, constants, assignment, prepared, written, text, work(block), is_limited
+    )
 
 
 def _place(subprogram: Subprogram, context: Context) -> None:

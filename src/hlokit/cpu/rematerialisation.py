@@ -55,7 +55,7 @@ class _Search:
         """Repeats steps for one value, if more than `limit` bytes are needed and there is such a value."""
         lives = Lives(self.block, self.context, self.kept)
         needs = lives.needs(lives.units)
-        most = max(needs, default=0)
+        most = self.block.peak = max(needs, default=0)
         if not needs or most <= limit:
             return False
         steps = self.block.steps
@@ -98,18 +98,18 @@ class _Search:
         """Whether the step may read another buffer instead."""
         return step not in self.fixed and isinstance(step, (KernelStep, RoutineStep, CopyStep, CallStep))
 
-    def _plan(self, buffer: Buffer, place: int, steps: list[Step]) -> bool:
+    def _plan(self, buffer: Buffer, place: int, steps: list[Step], depth: int = 0) -> bool:
         """Appends the steps that compute the buffer again before `place`; False if that cannot be done."""
         step = self.maker.get(buffer)
-        if step is None or not self._is_repeatable(step) or len(steps) >= _STEPS:
+        if step is None or depth == _STEPS or not self._is_repeatable(step):
             return False
         for read in step.reads:
             is_there = read not in self.own or self.used[read][0] < place <= self.used[read][-1]
             made = any(read in other.writes for other in steps)
-            if not is_there and not made and not self._plan(read, place, steps):
+            if not is_there and not made and not self._plan(read, place, steps, depth + 1):
                 return False
         steps.append(step)
-        return True
+        return len(steps) <= _STEPS
 
     def _is_repeatable(self, step: Step) -> bool:
         if step in self.fixed or any(map(self.context.has_effect, step.instructions)):

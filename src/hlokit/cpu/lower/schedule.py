@@ -98,6 +98,8 @@ def _lightest(lives: Lives, context: Context) -> list[Unit]:
                 changed.add(then)
         for other in changed & ready:
             heappush(heap, (growth.of(other), other))
+    if len(order) != len(lives.units):
+        raise AssertionError("steps need each other")
     return order
 
 
