@@ -39,6 +39,7 @@ def main(doomed: int, when: str) -> None:
         nonlocal seen
         seen += instruction.opcode == "all-reduce"
         if mine and seen == 3 and when in ("computing", "unguarded"):
+            time.sleep(1)  # the others come to the collective
             ends()
 
     if mine and when == "moving":
