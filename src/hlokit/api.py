@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -386,6 +387,7 @@ def compare_engines(
     seconds: float = 60.0,
     memory: int = 0,
     bisect: bool = True,
+    verdict_seconds: float = math.inf,
 ) -> Comparison:
     """Runs a program on several engines, each in a separate process, and judges their results against the reference.
 
@@ -413,6 +415,8 @@ def compare_engines(
         Limit, in bytes, of the address space of an engine's process; 0: no limit.
     bisect : bool, optional
         Whether to search for the instruction or the pass that makes a result wrong.
+    verdict_seconds : float, optional
+        The time limit of the reference's runs that a verdict needs, after which it is "undecided". No limit by default.
 
     Returns
     -------
@@ -434,7 +438,9 @@ def compare_engines(
     """
     from hlokit.judge.compare.comparing import compare_engines
 
-    return compare_engines(module, args, engines, seconds=seconds, memory=memory, bisect=bisect)
+    return compare_engines(
+        module, args, engines, seconds=seconds, memory=memory, bisect=bisect, verdict_seconds=verdict_seconds
+    )
 
 
 @public

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 import ml_dtypes
@@ -332,6 +333,26 @@ def test_an_engine_may_be_a_function() -> None:
     assert [(j.verdict, j.message) for j in found.judgements[2:3]] == [("unsupported", "no reduce")]
     assert [j.verdict for j in found.judgements] == ["equal", "wrong", "unsupported", "failed"]
     assert found.judgements[1].engine.endswith(".off") and "ZeroDivisionError: " in found.judgements[3].message
+
+
+def test_a_verdict_has_a_time_limit() -> None:
+    loop = """
+    HloModule m
+    c { p = (s32[], f32[]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(1000000)
+        ROOT l = pred[] compare(i, n), direction=LT }
+    b { p = (s32[], f32[]) parameter(0) i = s32[] get-tuple-element(p), index=0 o = s32[] constant(1)
+        j = s32[] add(i, o) x = f32[] get-tuple-element(p), index=1 y = f32[] sine(x) ROOT t = (s32[], f32[]) tuple(j, y) }
+    ENTRY e { n = s32[] parameter(0) x = f32[] parameter(1) t = (s32[], f32[]) tuple(n, x)
+        w = (s32[], f32[]) while(t), condition=c, body=b ROOT y = f32[] get-tuple-element(w), index=1 }"""
+
+    def off(module: hk.HloModule, *arguments: object) -> object:
+        return np.float32(0.25)
+
+    compared = partial(hk.compare_engines, hk.parse(loop), np.int32(999_800), np.float32(1), engines=[off])
+    (found,) = compared(verdict_seconds=0.05).judgements
+    assert found.verdict == "undecided" and found.message.endswith("; the runs for a verdict took over 0.05 s")
+    (found,) = compared(verdict_seconds=600).judgements
+    assert "took over" not in found.message
 
 
 def test_an_engine_may_be_named_by_its_command(tmp_path: Path) -> None:

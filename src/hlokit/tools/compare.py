@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ def compare(
     timeout: float = 60.0,
     memory: int = 0,
     bisect: Annotated[bool, Parameter(negative="--no-bisect")] = True,
+    verdict_limit: float = math.inf,
     json: bool = False,
     report: Path | None = None,
     reduce_limit: float = 60.0,
@@ -75,6 +77,8 @@ def compare(
         limit of an engine's address space, in megabytes; 0: no limit.
     bisect:
         search for the instruction or the pass that makes a result wrong, which runs the engines several times.
+    verdict_limit:
+        time limit of the reference's runs that a verdict needs, in seconds; a verdict that takes longer is undecided.
     json:
         print JSON.
     report:
@@ -83,8 +87,8 @@ def compare(
     reduce_limit:
         time limit of the search for the smallest program, in seconds.
     """
-    if timeout <= 0 or memory < 0:
-        raise ArgumentError("compare: --timeout must be greater than 0, --memory at least 0")
+    if min(timeout, verdict_limit) <= 0 or memory < 0:
+        raise ArgumentError("compare: --timeout and --verdict-limit must be greater than 0, --memory at least 0")
     if len(files) == 1 and files[0].is_dir() and engines is None and engine_cmd is None:
         if input or report is not None:
             raise ArgumentError(f"compare --input, --report: give engines too, or one of the files in {files[0]}")
@@ -99,7 +103,7 @@ def compare(
             opened.append(stack.enter_context(CommandEngine(engine_cmd, timeout)))
         for number, (title, path) in enumerate(programs):
             try:
-                found = _compared(path, input, random, opened, bisect)
+                found = _compared(path, input, random, opened, bisect, verdict_limit)
             except HlokitError as error:
                 if len(programs) == 1:
                     raise
@@ -125,7 +129,9 @@ def _programs_in(file: Path) -> list[tuple[str, Path]]:
     return [(first.title, first.path) for first, *_ in stages_in(file)]
 
 
-def _compared(path: Path, input: Inputs, random: int | None, engines: list[Engine], bisect: bool) -> Comparison:
+def _compared(
+    path: Path, input: Inputs, random: int | None, engines: list[Engine], bisect: bool, verdict_limit: float
+) -> Comparison:
     """The comparison of engines by one program."""
     module = loaded(path)
     verify(module)
@@ -137,7 +143,9 @@ def _compared(path: Path, input: Inputs, random: int | None, engines: list[Engin
         told.append(name)
 
     with progress(module.name, len(engines) + 1) as advance:
-        return compare_engines(module, arguments, engines, bisect=bisect, on_engine=say_which)
+        return compare_engines(
+            module, arguments, engines, bisect=bisect, verdict_seconds=verdict_limit, on_engine=say_which
+        )
 
 
 def _write_reports(found: Comparison, engines: list[Engine], folder: Path, reduce_limit: float) -> None:

@@ -80,13 +80,15 @@ class Spread:
     """Runs of the reference on a program and its arguments, whose instructions round differently in each. A run is made
     when it is needed and kept: all that is asked of the same program shares them.
 
-    seed      of the runs
-    seconds   a run may take; EvaluationError if one takes longer
+    seed       of the runs
+    seconds    a run may take; EvaluationError if one takes longer
+    deadline   ends them all, where it is set
     """
 
     def __init__(self, module: HloModule, inputs: Sequence[Any], seed: int = 0, seconds: float = math.inf) -> None:
         self.module, self.inputs = module.clone(), checked_arguments(module, inputs)
         self.seed, self.seconds = seed, seconds
+        self.deadline: Deadline | None = None
         for computation in self.module.all_computations:
             computation.remove_dead()  # each run would compute it, in reducers for each element
         self.made: dict[_Run, list[Any]] = {}
@@ -100,7 +102,7 @@ class Spread:
         """
         meanings = [label for label in rules if OPEN[label].is_one_other]
         if meanings:
-            theirs = _perturbed(self.module, self.inputs, 0, 0.0, 0.0, meanings, self.seconds)
+            theirs = _perturbed(self.module, self.inputs, 0, 0.0, 0.0, meanings, self._limit())
         loose = overflows and self._may_overflow
         runs: Sequence[Sequence[Any]] = ()
         orders: Sequence[Sequence[Any]] = ()
@@ -128,7 +130,7 @@ class Spread:
         """The rules that leave open where a result differs from the reference's: one if one is enough; none if all that
         leave something open in this program do not tell the difference."""
         met: set[str] = set()
-        _perturbed(self.module, self.inputs, 0, 1.0, 0.0, tuple(OPEN), self.seconds, flushes=False, met=met)
+        _perturbed(self.module, self.inputs, 0, 1.0, 0.0, tuple(OPEN), self._limit(), flushes=False, met=met)
         found = [label for label in OPEN if label in met]
         for label in found:
             if self.near(ours, theirs, (label,), overflows=False) is None:
@@ -156,7 +158,7 @@ class Spread:
     def _exact(self) -> _Exact:
         """Facts of a run that rounds as the reference does."""
         seen = _Exact(set(), {i.called[0]: 0 for i in self.module.instructions() if i.opcode == "while"})
-        _perturbed(self.module, self.inputs, 0, 1.0, 0.0, (), self.seconds, met=seen.met, passes=seen.passes)
+        _perturbed(self.module, self.inputs, 0, 1.0, 0.0, (), self._limit(), met=seen.met, passes=seen.passes)
         return seen
 
     @cached_property
@@ -169,6 +171,10 @@ class Spread:
     @cached_property
     def _may_overflow(self) -> bool:
         return _may_overflow(self.module, self.inputs)
+
+    def _limit(self) -> Deadline | None:
+        """Ends a run that begins now."""
+        return self.deadline or (None if self.seconds == math.inf else Deadline(self.seconds))
 
     def _stages(self, rules: Sequence[str]) -> Iterator[tuple[list[list[Any]], list[list[Any]]]]:
         """The runs that decide, more each time, and those whose sums are in other orders."""
@@ -215,7 +221,7 @@ class Spread:
         if key not in self.made:
             most = self._most_passes if rounding or reorders else {}
             value = _perturbed(
-                self.module, self.inputs, seed, nan, rounding, rules, self.seconds, most_passes=most, reorders=reorders
+                self.module, self.inputs, seed, nan, rounding, rules, self._limit(), most_passes=most, reorders=reorders
             )
             self.made[key] = leaves(value)
         return self.made[key]
@@ -254,12 +260,14 @@ def left_open_by(
     ours: Any,
     theirs: Any,
     others: Mapping[int, Any] | None = None,
+    deadline: Deadline | None = None,
 ) -> str:
     """The rule by which an array of one instruction, or of an element of its tuple, may differ from the reference's;
     "" if none lets it.
 
     operands   the values of the operands of the instruction that made it
     others     the engine's elements of its tuple, by number, as far as they are known
+    deadline   ends the runs that are made for it
     """
     source = computed_by(instruction)
     path: list[int] = []
@@ -269,7 +277,7 @@ def left_open_by(
         instruction = instruction.operands[0]
 
     def run(noise: _Noise) -> list[Any]:
-        process = _Perturbed(noise)
+        process = _Perturbed(noise, deadline)
         value = interpreter.run_instruction(process, source, operands)
         value = _off(noise.other(process, source, operands, value), source, operands, noise)
         for index in reversed(path):
@@ -279,7 +287,7 @@ def left_open_by(
     with np.errstate(all="ignore"):
         probe = _Noise(np.random.default_rng(0), 1.0, 0.0, flushes=False, rules=tuple(OPEN))
         run(probe)
-        process = _Perturbed(probe)
+        process = _Perturbed(probe, deadline)
         for label in OPEN:
             if label not in probe.met:
                 continue
@@ -413,7 +421,7 @@ def _perturbed(
     nan_sign: float,
     rounding: float = 1.0,
     rules: Sequence[str] = (),
-    seconds: float = math.inf,
+    before: Deadline | None = None,
     *,
     flushes: bool = True,
     met: set[str] | None = None,
@@ -437,7 +445,7 @@ def _perturbed(
         seen = set[str]() if met is None else met
         noise = _Noise(source, nan_sign, rounding, flushes, tuple(rules), seen, passes, most_passes or {}, reorders)
         with np.errstate(all="ignore"):
-            return _valid(_Perturbed(noise, seconds, process).value_of(module.entry, arguments))
+            return _valid(_Perturbed(noise, before, process).value_of(module.entry, arguments))
 
     return on_each(module, inputs, run)
 
@@ -482,8 +490,7 @@ class _Noise:
 class _Perturbed(Process):
     """The device of a run with noise: by itself, or in the place of `device`."""
 
-    def __init__(self, noise: _Noise, seconds: float = math.inf, device: Process | None = None) -> None:
-        before = None if seconds == math.inf else Deadline(seconds)
+    def __init__(self, noise: _Noise, before: Deadline | None = None, device: Process | None = None) -> None:
         if device is None:
             super().__init__(before=before)
         else:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from hlokit.devices.evaluate import evaluate
-from hlokit.errors import ArgumentError, HlokitError
+from hlokit.errors import ArgumentError, EvaluationError, HlokitError
 from hlokit.files.arrays import arguments_from_arrays, arrays_in
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
@@ -26,6 +26,7 @@ from hlokit.judge.closeness.bounds import computed_by, difference
 from hlokit.judge.closeness.equality import differs, greatest_difference, leaves
 from hlokit.judge.closeness.open import OPEN
 from hlokit.judge.closeness.spread import Spread, left_open_by
+from hlokit.judge.deadline import Deadline
 from hlokit.judge.devices import checked_arguments, devices_of, on_each
 from hlokit.judge.engines.blame import Blame
 from hlokit.judge.engines.engine import OWN, CommandEngine, Engine, engine_of
@@ -179,6 +180,7 @@ def compare_engines(
     seconds: float = 60.0,
     memory: int = 0,
     bisect: bool = True,
+    verdict_seconds: float = math.inf,
     on_engine: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Runs a program on engines and judges their results: see `hk.compare_engines`.
@@ -194,7 +196,7 @@ def compare_engines(
     expected = evaluate(module, *arguments)
     with ExitStack() as stack:
         opened = [e if isinstance(e, Engine) else stack.enter_context(engine_of(e, seconds, memory)) for e in engines]
-        judge = _Judge(module, arguments, expected, bisect)
+        judge = _Judge(module, arguments, expected, bisect, verdict_seconds)
         judgements: list[Judgement] = []
         for engine in opened:
             if on_engine is not None:
@@ -204,11 +206,12 @@ def compare_engines(
 
 
 def compared(
-    module: HloModule, arguments: Sequence[Any], engines: Sequence[Engine], outcomes: Sequence[Outcome]
+    module: HloModule, arguments: Sequence[Any], engines: Sequence[Engine], outcomes: Sequence[Outcome], seconds: float
 ) -> Comparison:
-    """The comparison of engines whose outcomes are known. Raises what the reference does."""
-    expected = evaluate(module, *arguments)
-    judge = _Judge(module, arguments, expected, bisect=True)
+    """The comparison of engines whose outcomes are known, each of them judged in so many seconds. Raises what the
+    reference does; EvaluationError if it takes longer than that."""
+    expected = evaluate(module, *arguments, before=Deadline(seconds))
+    judge = _Judge(module, arguments, expected, bisect=True, seconds=seconds)
     judgements = [judge.of(engine, outcome) for engine, outcome in zip(engines, outcomes, strict=True)]
     return Comparison(module, tuple(arguments), expected, tuple(judgements))
 
@@ -239,13 +242,29 @@ class _Seen(NamedTuple):
 
 
 class _Judge:
-    def __init__(self, module: HloModule, arguments: Sequence[Any], expected: Any, bisect: bool) -> None:
+    """`seconds`: those that the runs of the reference for an engine's verdict may take."""
+
+    def __init__(
+        self, module: HloModule, arguments: Sequence[Any], expected: Any, bisect: bool, seconds: float = math.inf
+    ) -> None:
         self.module, self.arguments, self.expected = module, arguments, expected
-        self.bisect = bisect
+        self.bisect, self.seconds = bisect, seconds
         self.spread = Spread(module, arguments)
+        self.deadline: Deadline | None = None
         self.seen: dict[str, _Seen] = {}
 
     def of(self, engine: Engine, outcome: Outcome) -> Judgement:
+        self.deadline = self.spread.deadline = None if self.seconds == math.inf else Deadline(self.seconds)
+        try:
+            return self._of(engine, outcome)
+        except EvaluationError:
+            if self.deadline is None or not self.deadline.has_ended:
+                raise
+        verdict: Verdict = "undecided" if outcome.status == "ok" else "failed"
+        found = _found(outcome.leaves, self.expected) if outcome.status == "ok" else str(outcome)
+        return Judgement(engine.name, outcome, verdict, f"{found}; the runs for a verdict took over {self.seconds:g} s")
+
+    def _of(self, engine: Engine, outcome: Outcome) -> Judgement:
         if outcome.status == "unsupported":
             return Judgement(engine.name, outcome, "unsupported", outcome.message)
         if outcome.status != "ok":
@@ -374,6 +393,8 @@ class _Judge:
                 if isinstance(instruction.op, GetTupleElement):
                     parts[instruction.operands[0]][instruction.op.index] = value
             for instruction in place:
+                if self.deadline is not None:
+                    self.deadline()
                 if instruction.opcode == "parameter" or instruction is shown.entry.root:
                     continue
                 operands = [values[o] for o in instruction.operands]
@@ -385,7 +406,7 @@ class _Judge:
                     what = difference(instruction, ours, theirs, operands_of)
                     label = ""
                     if what is not None and foreign:
-                        label = left_open_by(instruction, operands_of, ours, theirs, parts.get(made_by))
+                        label = left_open_by(instruction, operands_of, ours, theirs, parts.get(made_by), self.deadline)
                     if label:
                         labels[label] = None
                     elif what is not None and wrong is None:

@@ -255,7 +255,7 @@ def _one(
     comparison: Comparison | None = None
     if outcomes is not None:
         with suppress(HlokitError):
-            comparison = compared(module, job.arguments, engines, outcomes)
+            comparison = compared(module, job.arguments, engines, outcomes, max(engine.seconds for engine in engines))
     found.skipped += comparison is None
     for engine, judgement in zip(engines, comparison.judgements if comparison is not None else (), strict=False):
         verdicts.append(f"{engine.name}: {judgement.verdict}")
