@@ -163,35 +163,42 @@ def pays(program: Program, found: Partitioned, meets: bool) -> bool:
     threads = program.options.threads or available_threads()
     count = program.options.partitions
     turns, each = count / min(threads, count), max(1, threads // count)
+    meeting = _MEETING if count <= threads else _MEETING_IN_TURNS
     shapes, places = [*program.parameters, *program.results], [*found.in_shardings, *found.out_shardings]
     copied = [shape for shape, place in zip(shapes, places) if any(d.axes for d in place.dimensions)]
     if meets:
-        seconds = turns * (_seconds(program.module, each) + _OF_A_DEVICE)
+        seconds = turns * (_seconds(program.module, each, meeting) + _OF_A_DEVICE)
     else:
-        seconds = _seconds(program.module, threads)
+        seconds = _seconds(program.module, threads, meeting)
     seconds += 2 * sum(map(_nbytes, copied)) / _MEMORY
-    return turns * (_seconds(found.module, each) + _OF_A_DEVICE) < seconds
+    return turns * (_seconds(found.module, each, meeting) + _OF_A_DEVICE) < seconds
 
 
-_FLOPS, _BYTES, _MEMORY = 1e11, 5e10, 1e10
+# Fitted to steps of ten models on 2, 4 and 8 devices of a Zen 4's two cores (bench/partitioned.py): the choice is the
+# faster one in all 30.
+_FLOPS, _BYTES, _MEMORY = 8e10, 5e11, 6.5e9
 """Operations a second of a core; bytes of instructions, most of which are fused or in caches; bytes that are copied."""
-_SHARED, _OF_A_JOB = 4e-6, 1e-6
-"""Seconds of work from which threads share an instruction's; and what that takes besides."""
-_OF_A_DEVICE, _OF_A_MEETING = 25e-6, 5e-6
-"""Seconds that a device takes besides, and its threads to meet."""
+_SHARED, _OF_A_JOB, _UNEVEN = 4e-6, 4e-6, 0.35
+"""Seconds of work from which threads share an instruction's; what that takes besides; the part by which its share of
+the work takes longer than it would alone."""
+_OF_A_DEVICE = 11e-6
+"""Seconds that a device takes besides."""
+_MEETING, _MEETING_IN_TURNS = 1e-6, 25e-6
+"""Seconds that devices take to meet, each on its core, or each in its turn on one."""
 
 
-def _seconds(module: HloModule, threads: int) -> float:
-    """Seconds that a module takes on so many threads."""
+def _seconds(module: HloModule, threads: int, meeting: float) -> float:
+    """Seconds that a module takes on so many threads, whose collectives take `meeting` besides what they move."""
     costs, seconds = costs_of_instructions(module), 0.0
     for computation, times in runs(module).items():
         for instruction in computation.instructions:
             cost = costs[instruction]
             alone = cost.flops / _FLOPS + cost.bytes_accessed / _BYTES
             if instruction.op.communication.is_collective:
-                seconds += times * (_OF_A_MEETING + sum(map(_nbytes, instruction.shape.leaves())) / _MEMORY)
+                seconds += times * (meeting + sum(map(_nbytes, instruction.shape.leaves())) / _MEMORY)
             elif instruction.op.form != "control":
-                seconds += times * (alone if threads == 1 or alone < _SHARED else alone / threads + _OF_A_JOB)
+                is_shared = threads > 1 and alone >= _SHARED
+                seconds += times * (alone / threads * (1 + _UNEVEN) + _OF_A_JOB if is_shared else alone)
     return seconds
 
 
