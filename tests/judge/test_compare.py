@@ -335,6 +335,24 @@ def test_an_engine_may_be_a_function() -> None:
     assert found.judgements[1].engine.endswith(".off") and "ZeroDivisionError: " in found.judgements[3].message
 
 
+@pytest.mark.parametrize(
+    ("script", "verdict", "message"),
+    [
+        ("np.savez(out, out0=np.zeros(3, np.float32))", "wrong", "result 0 is float32[3], the reference's float32[8]"),
+        ("np.savez(out, out0=np.full(8, 2, np.float32))", "undecided", "would tell the instruction, failed: "),
+        ("print('no unit for tanh'); sys.exit(77)", "unsupported", "exit status 77; no unit for tanh"),
+    ],
+)
+def test_a_command_that_writes_another_shape_is_wrong_and_one_that_says_so_lacks_something(
+    tmp_path: Path, script: str, verdict: str, message: str
+) -> None:
+    file = tmp_path / "tool.py"
+    file.write_text(f"import sys\nimport numpy as np\n_, hlo, given, out = sys.argv\n{script}\n")
+    command = f"{sys.executable} {file} {{hlo}} {{inputs}} {{outputs}}"
+    (found,) = hk.compare_engines(hk.parse(TEXT), X, engines=[command]).judgements
+    assert found.verdict == verdict and message in found.message
+
+
 def test_a_verdict_has_a_time_limit() -> None:
     loop = """
     HloModule m

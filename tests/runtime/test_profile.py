@@ -132,6 +132,15 @@ def test_limits_are_measured_once() -> None:
     assert limits() is found
 
 
+def test_limits_that_a_step_exceeds_are_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = [Limits(1e9, 2e9, 3e9), Limits(4e9, 1e9, 3e9)]
+    monkeypatch.setattr(machine_limits, "limits", lambda: measured[0])
+    monkeypatch.setattr(machine_limits, "_measured", lambda target: measured[1])
+    monkeypatch.setattr(machine_limits, "_stored", lambda key, found: found)
+    assert machine_limits.limits_for(1.04e9) is measured[0]
+    assert machine_limits.limits_for(1.06e9) is measured[1]
+
+
 def test_packing_before_a_loop_is_a_step() -> None:
     text = """HloModule loop
     body { p = (s32[], f32[32,256], f32[256,256]) parameter(0)

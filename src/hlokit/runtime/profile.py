@@ -22,11 +22,13 @@ from hlokit.cpu.lower.steps import CopyStep, HostStep, KernelStep, PackStep, Rou
 from hlokit.errors import HlokitError
 from hlokit.forms.cost import Cost
 from hlokit.runtime.instrumented import twin
-from hlokit.runtime.limits import Limits, limits
+from hlokit.runtime.limits import Limits, limits_for
 
 if TYPE_CHECKING:
     from hlokit.runtime.executable import Executable
 
+_LONG = 1e-4
+"""Seconds of a step whose rate says something of the machine."""
 _EVENTS = 20_000
 """Runs of steps that a call's trace holds; of more only the sums are known."""
 
@@ -129,45 +131,10 @@ class Profile:
         str
             Text: a title, a line for each step, and the limits.
         """
-        from rich.box import SIMPLE_HEAD
-        from rich.console import Console
-        from rich.table import Table
-
-        times = f"{_time(self.total)} a call, {_time(self.traced)} timed step by step"
+        times = f"{time_text(self.total)} a call, {time_text(self.traced)} timed step by step"
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         title = f"{self.program}: {times}, {threads}"
-        table = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
-        table.add_column("step", overflow="fold", max_width=44)
-        for name in ("time", "share", "runs", "GB/s", "of limit", "GF/s", "of peak"):
-            table.add_column(name, justify="right")
-        steps = sorted((s for s in self.steps if s.bytes or s.kind != "copy"), key=lambda step: -step.seconds)
-        whole = sum(step.seconds for step in steps) or 1.0
-        for step in steps[:rows]:
-            table.add_row(*self._row(step, whole))
-        if len(steps) > rows:
-            table.add_row(f"... {len(steps) - rows} more", _time(sum(s.seconds for s in steps[rows:])))
-        out = io.StringIO()
-        Console(file=out, width=120).print(table)
-        lines = [line.rstrip() for line in out.getvalue().splitlines()]
-        lines.append(
-            f"limits: {self.limits.memory / 1e9:.0f} GB/s memory, {self.limits.cached / 1e9:.0f} GB/s within caches, "
-            f"{self.limits.flops / 1e9:.0f} GF/s in f32"
-        )
-        return "\n".join(lines) + "\n"
-
-    def _row(self, step: StepProfile, whole: float) -> list[str]:
-        label = " > ".join((*step.around, step.name)) + ("" if step.kind == "kernel" else f" ({step.kind})")
-        moved, done = step.bytes_per_second, step.flops_per_second
-        return [
-            label,
-            _time(step.seconds),
-            f"{step.seconds / whole:.0%}",
-            str(step.runs),
-            f"{moved / 1e9:.1f}",
-            f"{moved / self.limits.bandwidth(step.bytes):.0%}",
-            f"{done / 1e9:.2f}" if done else "-",
-            f"{done / self.limits.flops:.0%}" if done else "-",
-        ]
+        return table_of([("", step) for step in self.steps], rows, title, self.limits)
 
     def trace(self) -> dict[str, Any]:
         """The last call in the Trace Event Format, which Perfetto and chrome://tracing read.
@@ -211,7 +178,59 @@ class Profile:
         Path(path).write_text(json.dumps(self.trace()), encoding="utf-8")
 
 
-def _time(seconds: float) -> str:
+def table_of(
+    named: Sequence[tuple[str, StepProfile]], rows: int, title: str | None = None, machine: Limits | None = None
+) -> str:
+    """A table of the steps that take the most time, with the names of their programs, if they have any.
+
+    machine   the limits to compare with; None: this machine's
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    machine = machine or limits_of([step for _, step in named])
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
+    has_names = any(name for name, _ in named)
+    if has_names:
+        table.add_column("program", overflow="fold", max_width=30)
+    table.add_column("step", overflow="fold", max_width=44)
+    for name in ("time", "share", "runs", "GB/s", "of limit", "GF/s", "of peak"):
+        table.add_column(name, justify="right")
+    steps = sorted(((n, s) for n, s in named if s.bytes or s.kind != "copy"), key=lambda pair: -pair[1].seconds)
+    whole = sum(step.seconds for _, step in steps) or 1.0
+    for name, step in steps[:rows]:
+        table.add_row(*filter(None, [name]), *_row(step, whole, machine))
+    if len(steps) > rows:
+        rest = time_text(sum(step.seconds for _, step in steps[rows:]))
+        table.add_row(*[""] * has_names, f"... {len(steps) - rows} more", rest)
+    out = io.StringIO()
+    Console(file=out, width=150 if has_names else 120).print(table)
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    lines.append(
+        f"limits: {machine.memory / 1e9:.0f} GB/s memory, {machine.cached / 1e9:.0f} GB/s within caches, "
+        f"{machine.flops / 1e9:.0f} GF/s in f32"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _row(step: StepProfile, whole: float, machine: Limits) -> list[str]:
+    label = " > ".join((*step.around, step.name)) + ("" if step.kind == "kernel" else f" ({step.kind})")
+    moved, done = step.bytes_per_second, step.flops_per_second
+    return [
+        label,
+        time_text(step.seconds),
+        f"{step.seconds / whole:.0%}",
+        str(step.runs),
+        f"{moved / 1e9:.1f}",
+        f"{moved / machine.bandwidth(step.bytes):.0%}",
+        f"{done / 1e9:.2f}" if done else "-",
+        f"{done / machine.flops:.0%}" if done else "-",
+    ]
+
+
+def time_text(seconds: float) -> str:
+    """A time in seconds, milliseconds or microseconds."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
             return f"{seconds / size:.3f} {unit}"
@@ -223,7 +242,7 @@ def profile(executable: Executable, args: Sequence[Any], repeat: int, options: d
     if repeat < 1:
         raise HlokitError(f"profile: repeat={repeat}, expected at least 1")
     traced = timed(executable.program, executable.target)
-    log = _Log(len(traced.steps))
+    log = StepLog(len(traced.steps), _EVENTS)
     watched = twin(executable, traced, (log.address,), log)
     totals: list[float] = []
     timings: list[float] = []
@@ -239,16 +258,22 @@ def profile(executable: Executable, args: Sequence[Any], repeat: int, options: d
             timings.append(time.perf_counter() - middle)
             sums.append(log.sums())
     each = np.median(np.stack([s[:, 0] for s in sums]), axis=0) * 1e-9 if sums[0].size else np.zeros(0)
-    steps = _profiles(executable, traced, each, sums[-1][:, 1])
+    steps = step_profiles(executable, traced, each, sums[-1][:, 1])
     events, lost = log.events()
     total, by_step = statistics.median(totals), statistics.median(timings)
     workers = executable.workers
-    return Profile(executable.source.name, steps, total, by_step, limits(), workers, events, lost)
+    return Profile(executable.source.name, steps, total, by_step, limits_of(steps), workers, events, lost)
 
 
-def _profiles(
+def limits_of(steps: Sequence[StepProfile]) -> Limits:
+    """The machine's limits, which none of the steps exceeds in operations of f32."""
+    return limits_for(max((step.flops_per_second for step in steps if step.seconds > _LONG), default=0.0))
+
+
+def step_profiles(
     executable: Executable, traced: Traced, seconds: np.ndarray[Any, Any], runs: np.ndarray[Any, Any]
 ) -> list[StepProfile]:
+    """The steps of a timed program, each with its time and its runs."""
     costs: dict[Step, tuple[Cost, tuple[str, ...]]] = {
         step: (cost_of_module(part.module), tuple(part.fused))
         for block, _ in executable.program.blocks
@@ -322,14 +347,14 @@ def kernel_bytes(step: KernelStep) -> int:
     return sum(n * b.dtype.numpy.itemsize for found in (read, written) for b, n in found.items())
 
 
-class _Log:
-    """The memory that the timed code writes to."""
+class StepLog:
+    """The memory that the timed code writes to: the sums of each step, and that many of the last call's events."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, events: int) -> None:
         self.steps = steps
-        self._events = np.zeros((_EVENTS, EVENT // 8), np.int64)
+        self._events = np.zeros((events, EVENT // 8), np.int64)
         self._memory = np.zeros((HEADER + TOTAL * steps) // 8, np.int64)
-        self._memory[0] = _EVENTS
+        self._memory[0] = events
         self._memory[2] = self._events.ctypes.data
         self.address = int(self._memory.ctypes.data)
 
@@ -344,8 +369,8 @@ class _Log:
     def events(self) -> tuple[list[tuple[int, int, int]], int]:
         """The events that were kept, and how many were not."""
         seen = int(self._memory[1])
-        kept = self._events[: min(seen, _EVENTS)].tolist()
-        return [(int(a), int(b), int(c)) for a, b, c in kept], max(0, seen - _EVENTS)
+        kept = self._events[: min(seen, len(self._events))].tolist()
+        return [(int(a), int(b), int(c)) for a, b, c in kept], max(0, seen - len(self._events))
 
 
 __all__ = ["Profile", "StepProfile", "profile"]

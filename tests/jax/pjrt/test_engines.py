@@ -1,5 +1,8 @@
 """JAX on hlokit's interpreter and in shadow mode."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests.jax.pjrt.harness import checks, outcomes, python
@@ -53,3 +56,34 @@ def watched() -> dict[str, str]:
 @pytest.mark.parametrize("name", checks("debug.py"))
 def test_watched_programs(name: str, watched: dict[str, str]) -> None:
     assert watched[name] == ""
+
+
+def test_steps_of_a_script_are_timed(tmp_path: Path) -> None:
+    code = """
+import jax, jax.numpy as jnp
+from functools import partial
+
+@partial(jax.jit, donate_argnums=0)
+def train(w, x):
+    return w - 0.1 * jnp.tanh(x.T @ (x @ w))
+
+@jax.jit
+def series(x):
+    return jax.lax.fori_loop(0, 50, lambda i, y: jnp.sin(y) + x, x)
+
+w, x = jnp.ones((64, 64)), jnp.ones((128, 64))
+for _ in range(7):
+    w = train(w, x)
+s = series(x)
+assert w.shape == (64, 64) and bool(jnp.isfinite(s).all())
+"""
+    file = tmp_path / "profile.txt"
+    done = python("-c", code, HLOKIT_PROFILE=str(file))
+    assert done.returncode == 0, done.stderr
+    text = file.read_text(encoding="utf-8")
+    assert re.match(r"\S+ (us|ms|s) in the steps of \d+ programs, of \S+ (ms|s) since the first was compiled\n", text), text
+    assert re.search(r"%  jit_train: \S+ (us|ms) in 7 calls\n", text), text
+    assert re.search(r"%  jit_series: \S+ (us|ms) in 1 call\n", text), text
+    rows = [line.split() for line in text.splitlines() if line.split()[:1] in (["jit_train"], ["jit_series"])]
+    assert {row[0] for row in rows} == {"jit_train", "jit_series"}, text
+    assert any("7" in row for row in rows) and text.rstrip().endswith("GF/s in f32"), text

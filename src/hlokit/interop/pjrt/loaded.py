@@ -35,6 +35,7 @@ from hlokit.interop.pjrt.running import (
     backend,
     interpreted,
     is_shadowed,
+    profile_file,
     traps_nan,
     watched,
     watched_kind,
@@ -179,6 +180,10 @@ def _runner(program: Program) -> Runner:
         raise ArgumentError(
             "HLOKIT_TRAP_NAN requires HLOKIT_BACKEND=interpreter; HLOKIT_DEBUG=first-nan finds the NaN of a program"
         )
+    if profile_file():
+        from hlokit.interop.pjrt.profiled import profiled
+
+        return profiled(program)
     return compiled(program)
 
 

@@ -196,3 +196,8 @@ def watched_kind() -> str:
     if found not in ("", "first-nan", "first-inf"):
         raise ArgumentError(f"HLOKIT_DEBUG={found!r}: expected first-nan or first-inf")
     return found.removeprefix("first-")
+
+
+def profile_file() -> str:
+    """HLOKIT_PROFILE: the file for the table of the steps' times; empty for none."""
+    return os.environ.get("HLOKIT_PROFILE", "")

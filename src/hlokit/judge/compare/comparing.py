@@ -16,7 +16,7 @@ import numpy as np
 from hlokit.devices.evaluate import evaluate
 from hlokit.errors import ArgumentError, EvaluationError, HlokitError
 from hlokit.files.arrays import arguments_from_arrays, arrays_in
-from hlokit.hlo.computation import Computation
+from hlokit.hlo.computation import Computation, counted
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.hlo.op import OPS
@@ -233,12 +233,14 @@ class _Seen(NamedTuple):
     message       where
     labels        the rules that leave open where others are not the reference's
     result        the program's result; empty where the engine does not show its values
+    failure       why it does not show them
     """
 
     instruction: Instruction | None = None
     message: str = ""
     labels: tuple[str, ...] = ()
     result: tuple[Any, ...] = ()
+    failure: str = ""
 
 
 class _Judge:
@@ -272,7 +274,7 @@ class _Judge:
         found = _found(outcome.leaves, self.expected)
         if found is None:
             return Judgement(engine.name, outcome, "equal")
-        exact = engine.name.partition("@")[0] in EXACT
+        exact = engine.name.partition("@")[0] in EXACT or self._is_of_other_shape(outcome.leaves)
         if not exact:
             why, labels = self._allowed(engine, outcome.leaves)
             if why:
@@ -281,6 +283,12 @@ class _Judge:
             found = self.spread.near(outcome.leaves, tuple(leaves(self.expected))) or found
         judgement = Judgement(engine.name, outcome, "wrong" if exact else "undecided", found)
         return self._traced(engine, judgement if exact else self._measured(judgement))
+
+    def _is_of_other_shape(self, ours: tuple[Any, ...]) -> bool:
+        """Whether a result is not of the types and sizes that the program declares."""
+        if any(any(shape.dynamic) for shape in self.module.entry.root.shape.leaves() if shape.is_array):
+            return False  # a size may hang on what rounding changes
+        return [(a.dtype, a.shape) for a in leaves(self.expected)] != [(a.dtype, a.shape) for a in ours]
 
     def _measured(self, judgement: Judgement) -> Judgement:
         """The judgement with the greatest relative difference, and with what rounding may make of it there."""
@@ -315,10 +323,12 @@ class _Judge:
         else:
             seen = self._seen(engine)
             instruction, what = seen.instruction, seen.message
+            if seen.failure:
+                what = f"the program that returns all values, which would tell the instruction, failed: {seen.failure}"
         kernel = blame.instructions if blame is not None else ()
-        if instruction is None and not kernel:
-            return judgement
         message = "; ".join(filter(None, (judgement.message, what or (blame.message if blame is not None else ""))))
+        if instruction is None and not kernel:
+            return replace(judgement, message=message)
         part = None if blame is None else _part(blame)
         judgement = replace(judgement, verdict=verdict, message=message, kernel=kernel, part=part)
         if instruction is None:
@@ -376,7 +386,9 @@ class _Judge:
         root = shown.entry.root
         kept = _with_all_values(shown)
         outcome = engine.run(shown, self.arguments) if kept else None
-        if outcome is None or outcome.status != "ok" or len(outcome.leaves) != len(kept) * devices_of(shown):
+        if outcome is not None and outcome.status != "ok":
+            return _Seen(failure=str(outcome))
+        if outcome is None or len(outcome.leaves) != len(kept) * devices_of(shown):
             return _Seen()  # a stage of a dump gives its own results, whatever it is asked
         place = {instruction: number for number, instruction in enumerate(shown.entry.post_order())}
         foreign = is_foreign(engine)
@@ -464,7 +476,7 @@ def _part(blame: Blame) -> Case | None:
 def _found(ours: tuple[Any, ...], expected: Any) -> str | None:
     arrays = leaves(expected)
     if len(ours) != len(arrays):
-        return f"{len(ours)} results, the reference has {len(arrays)}"
+        return f"{counted(len(ours), 'result')}, the reference has {len(arrays)}"
     return differs(ours, tuple(arrays))
 
 

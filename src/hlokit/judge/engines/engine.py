@@ -35,6 +35,8 @@ a program with shardings on the devices of its mesh, by the reference or as mach
 
 _FRAME = re.compile(r"\s*(?:@\s+0x|\*\*\* )")
 _PREFIX = re.compile(r"[EF]\d{4} \S+ +\d+ ")
+_UNSUPPORTED = 77
+"""The exit status of a command that does not support a program."""
 _START = 120.0
 """Seconds that a process may take until it is ready."""
 _MOST_OUTPUT = 1 << 32
@@ -264,9 +266,10 @@ class WorkerEngine(Engine):
 class CommandEngine(Engine):
     """A command of the user's for each run, without a shell: `{hlo}`, `{inputs}` and `{outputs}` in it are the names of
     the program (a HloProto), of an .npz with in0, in1, ..., and of the .npz that it is to write, with out0, out1, ...
-    Without `{hlo}` the program's name is its last argument. Programs are for one device. `text_command`, if there is
-    one, reads HLO text: {hlo} is the name of the text, {printed} of the text of the same program that it is to write; a
-    status above 0 refuses it."""
+    Without `{hlo}` the program's name is its last argument. Programs are for one device. Exit status 77 (a skipped test
+    of Automake's) says that the command does not support the program. `text_command`, if there is one, reads HLO text:
+    {hlo} is the name of the text, {printed} of the text of the same program that it is to write; a status above 0
+    refuses it."""
 
     def __init__(self, command: str, seconds: float = 60.0, memory: int = 0, text_command: str | None = None) -> None:
         super().__init__(command, seconds, memory)
@@ -295,6 +298,8 @@ class CommandEngine(Engine):
         status, printed = _ran(words, places, self.seconds)
         if status == 0:
             return Outcome("ok", printed=printed)
+        if status == _UNSUPPORTED:
+            return _with_printed(Outcome("unsupported", (), f"exit status {status}"), printed)
         end = f"no result within {self.seconds:g} s" if status is None else _end_of(status)
         kind: Status = "timeout" if status is None else "crash" if status < 0 else "error"
         return _with_printed(Outcome(kind, (), end), printed)
