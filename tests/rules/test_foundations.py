@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -217,6 +219,16 @@ def test_negative_dimension_numbers() -> None:
         infer("transpose", hk.f32[2, 3], permutation=[-1, 0])
     with rejects("BCAST-6"):
         infer("add", hk.f32[2, 3], hk.f32[3], broadcast_dimensions=[-1])
+
+
+def test_dimension_numbers_of_a_dot_as_pairs() -> None:
+    pairs: list[Any] = [(((1,), (0,)), ((), ())), [[[1], [0]], [[], []]]]
+    for numbers in pairs:
+        assert infer("dot_general", hk.f32[2, 3], hk.f32[3, 4], dimension_numbers=numbers) is hk.f32[2, 4]
+    wrong: list[Any] = [((1,), (0,)), ([1], [0], [], []), (1, 0), "((1,), (0,))"]
+    for numbers in wrong:
+        with rejects("HINST-6"):
+            infer("dot_general", hk.f32[2, 3], hk.f32[3, 4], dimension_numbers=numbers)
 
 
 @rule("SHAPE-8")

@@ -84,8 +84,9 @@ def dot_general(
         An array.
     rhs : XlaOp, number or array
         An array; its contracting and batch dimensions have the sizes of those of `lhs` that they are paired with.
-    dimension_numbers : DotDimensionNumbers, mapping or object with its fields
-        The pairs of contracting and of batch dimensions.
+    dimension_numbers : DotDimensionNumbers, tuple, mapping or object with its fields
+        The pairs of contracting and of batch dimensions. A tuple is ((lhs contracting, rhs contracting), (lhs batch,
+        rhs batch)), as JAX writes them.
 
     Returns
     -------
@@ -191,8 +192,9 @@ def scaled_dot(
         An array; its contracting and batch dimensions have the sizes of those of `lhs` that they are paired with.
     lhs_scale, rhs_scale : XlaOp, number or array
         The scales: of the rank of the operand, each dimension a divisor of the operand's.
-    dimension_numbers : DotDimensionNumbers, mapping or object with its fields
-        The pairs of contracting and of batch dimensions.
+    dimension_numbers : DotDimensionNumbers, tuple, mapping or object with its fields
+        The pairs of contracting and of batch dimensions. A tuple is ((lhs contracting, rhs contracting), (lhs batch,
+        rhs batch)), as JAX writes them.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """The roles of the dimensions of an op's operands and result. Field names are the protos'.
 
 Where an op function takes `dimension_numbers`, a mapping with the fields as keys, or any object that has them as
-attributes (as XLA's protos do), is accepted as well.
+attributes (as XLA's protos do), is accepted as well; for a dot also JAX's pairs.
 """
 
 # Annotations are read as objects here: they tell how a field is brought to its one form.
@@ -52,6 +52,7 @@ class DimensionNumbers:
         """
         if isinstance(given, cls):
             return given
+        given = cls._from_pairs(given)
         names = [field.name for field in _fields(cls)]
         if isinstance(given, Mapping):
             found = cast("Mapping[str, Any]", given)
@@ -63,6 +64,11 @@ class DimensionNumbers:
         if not all(name in found for name in required) or not all(name in names for name in found):
             raise ShapeError(_LABEL, "dimension_numbers", sorted(map(str, found)), _expected(cls))
         return cls(**found)
+
+    @classmethod
+    def _from_pairs(cls, given: Any) -> Any:
+        """A mapping, where the fields may be given without their names."""
+        return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,16 @@ class DotDimensionNumbers(DimensionNumbers):
     rhs_contracting_dimensions: Sequence[int] = ()
     lhs_batch_dimensions: Sequence[int] = ()
     rhs_batch_dimensions: Sequence[int] = ()
+
+    @classmethod
+    def _from_pairs(cls, given: Any) -> Any:
+        """((lhs contracting, rhs contracting), (lhs batch, rhs batch)), as JAX writes them."""
+        match given:
+            case [[lhs, rhs], [lhs_batch, rhs_batch]]:
+                values = (lhs, rhs, lhs_batch, rhs_batch)
+                return dict(zip([field.name for field in _fields(cls)], values, strict=True))
+            case _:
+                return given
 
 
 @dataclass(frozen=True, slots=True)
