@@ -333,6 +333,8 @@ BINARY_CLOSE: list[tuple[str, str, str, Any, Any, Any]] = [
     ),
     ("BEY-7", "atan2", "c64", [1 + 0j], [1 + 0j], [PI / 4 + 0j]),
     ("BEY-8", "pow", "c64", [1 + 1j], [2 + 0j], [2j]),
+    ("BEY-8", "pow", "c64", [0j, 0j, 0j], [0.5 + 1j, 0j, 2 + 0j], [0j, 1 + 0j, 0j]),
+    ("BEY-8", "pow", "c64", [0j, 0j], [1j, -0.5 + 1j], [complex(np.nan, np.nan)] * 2),
     ("BEY-8", "pow", "f32", [2.5], [1.5], [3.9528471]),
 ]
 
