@@ -43,6 +43,8 @@ def while_loop(
     ------
     ShapeError
         The condition or the body does not have these shapes: WHILE-4, WHILE-5, WHILE-6.
+    MisuseError
+        The body returns a handle that is not in a list.
 
     Examples
     --------

@@ -17,10 +17,12 @@ from hlokit.types.shape import UNBOUNDED, Shape
 class Gather(Op, name="gather"):
     """Slices of the operand, one for each index vector in `start_indices`, which gives the start of the slice.
 
-    `start_index_map` names the dimension of the operand for each entry of an index vector: with {0}, its first and only
-    entry is a position in dimension 0. A slice of `slice_sizes` that extends beyond the operand is moved inside, as by
-    dynamic-slice. `offset_dims` are the dimensions of the result that run within a slice, without its collapsed and
-    batching dimensions; the other dimensions of the result enumerate the index vectors.
+    `start_index_map` names the dimension of the operand for each entry of an index vector: with {0}, its first and
+    only entry is a position in dimension 0. `index_vector_dim` is the dimension of `start_indices` along which the
+    entries of a vector lie: the rows of s32[2,3] are vectors with 1, its columns with 0, and with 2 each number is a
+    vector. A slice of `slice_sizes` that extends beyond the operand is moved inside, as by dynamic-slice.
+    `offset_dims` are the dimensions of the result that run within a slice, without its collapsed and batching
+    dimensions; the other dimensions of the result enumerate the index vectors.
     """
 
     offset_dims: Dims = attr(proto="gather_dimension_numbers.offset_dims")

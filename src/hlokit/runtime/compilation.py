@@ -169,7 +169,7 @@ class Compilation:
         if peak.total > limit:
             raise OutOfMemoryError(
                 f"{self.interface.name}: a call needs {peak.total:,} bytes at its peak, more than the limit of "
-                f"{limit:,}; {peak.holder} holds {peak.held:,} of them"
+                f"{limit:,}; {peak.holder} holds {peak.held:,} of them, and computing values again does not save enough"
             )
 
 

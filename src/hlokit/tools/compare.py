@@ -51,7 +51,7 @@ def compare(
 
     Verdicts: equal (the same bits as the reference), allowed (a difference that rounding explains or a rule allows),
     wrong (with the first instruction whose value is wrong, or the pass that caused it), undecided, failed (an error, a
-    crash, no result in time), unsupported. Exit status 1 if a result is wrong, undecided or missing.
+    crash, no result in time), unsupported. Exit status 1 if a verdict is wrong, undecided or failed.
 
     Parameters
     ----------
@@ -82,8 +82,8 @@ def compare(
     json:
         print JSON.
     report:
-        a folder for a report on each engine whose result is wrong: the smallest program that shows the fault, its
-        arguments, and report.md, which is ready to file. For several programs, a folder for each in it.
+        a folder for a report on each verdict that is wrong, undecided or failed: the smallest program that shows the
+        fault, its arguments, and report.md, which is ready to file. For several programs, a folder for each in it.
     reduce_limit:
         time limit of the search for the smallest program, in seconds.
     """
