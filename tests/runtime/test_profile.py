@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +135,7 @@ def test_limits_are_measured_once() -> None:
 
 def test_limits_that_a_step_exceeds_are_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = [Limits(1e9, 2e9, 3e9), Limits(4e9, 1e9, 3e9)]
-    monkeypatch.setattr(machine_limits, "limits", lambda: measured[0])
+    monkeypatch.setattr(machine_limits, "limits", cache(lambda: measured[0]))
     monkeypatch.setattr(machine_limits, "_measured", lambda target: measured[1])
     monkeypatch.setattr(machine_limits, "_stored", lambda key, found: found)
     assert machine_limits.limits_for(1.04e9) is measured[0]

@@ -64,6 +64,7 @@ def limits_for(flops: float) -> Limits:
     found = limits()
     if flops <= _BEYOND * found.flops:
         return found
+    limits.cache_clear()
     return _stored(_key(), max(found, _measured(host()), key=lambda measured: measured.flops))
 
 

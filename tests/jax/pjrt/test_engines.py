@@ -58,6 +58,12 @@ def test_watched_programs(name: str, watched: dict[str, str]) -> None:
     assert watched[name] == ""
 
 
+def test_a_file_for_profiles_that_cannot_be_written(tmp_path: Path) -> None:
+    done = python("-c", "import jax; jax.jit(lambda x: x + 1)(1.0)", HLOKIT_PROFILE=str(tmp_path / "none" / "steps.txt"))
+    assert done.returncode == 1
+    assert "steps.txt': No such file or directory, expected a file that can be written" in done.stderr
+
+
 def test_steps_of_a_script_are_timed(tmp_path: Path) -> None:
     code = """
 import jax, jax.numpy as jnp
@@ -78,8 +84,16 @@ s = series(x)
 assert w.shape == (64, 64) and bool(jnp.isfinite(s).all())
 """
     file = tmp_path / "profile.txt"
-    done = python("-c", code, HLOKIT_PROFILE=str(file))
+    once = """
+import atexit
+from hlokit.interop.pjrt import profiled
+real, reports = profiled.report, []
+profiled.report = lambda seconds: (reports.append(seconds), real(seconds))[1]
+atexit.register(lambda: print("reports", len(reports)))
+"""
+    done = python("-c", once + code, HLOKIT_PROFILE=str(file))
     assert done.returncode == 0, done.stderr
+    assert "reports 1" in done.stdout, done.stdout
     text = file.read_text(encoding="utf-8")
     assert re.match(r"\S+ (us|ms|s) in the steps of \d+ programs, of \S+ (ms|s) since the first was compiled\n", text), text
     assert re.search(r"%  jit_train: \S+ (us|ms) in 7 calls\n", text), text

@@ -6,8 +6,10 @@ import atexit
 import time
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hlokit.errors import ArgumentError
 from hlokit.hlo.computation import counted
 from hlokit.interop.pjrt.kept import compiled
 from hlokit.interop.pjrt.running import Compiled, Runner, profile_file
@@ -42,28 +44,32 @@ _programs: list[_Timed] = []
 
 
 def profiled(program: Program) -> Runner:
-    """Runs the program's machine code on one device, and times its steps."""
+    """Runs the program's machine code on one device, and times its steps.
+
+    ArgumentError: the file for the table cannot be written.
+    """
     from hlokit.cpu.emit.traced import timed
     from hlokit.runtime.instrumented import twin
 
+    _write_at_exit(profile_file())
     executable = compiled(program).executable
     assert executable is not None
     traced = timed(executable.program, executable.target)
     log = StepLog(len(traced.steps), 0)
-    _write_at_exit(profile_file(), time.perf_counter())
     _programs.append(_Timed(executable, traced, log))
     return Compiled(program, twin(executable, traced, (log.address,), log))
 
 
 @cache
-def _write_at_exit(file: str, start: float) -> None:
-    """Called with the first program: the time since then is that of the script."""
-
-    def write() -> None:
-        with open(file, "w", encoding="utf-8") as out:
-            out.write(report(time.perf_counter() - start))
-
-    atexit.register(write)
+def _write_at_exit(file: str) -> None:
+    """Once for a file, with the first program: the time since then is that of the script. ArgumentError for a file that
+    cannot be written."""
+    path, start = Path(file), time.perf_counter()
+    try:
+        path.write_text("", encoding="utf-8")
+    except OSError as error:
+        raise ArgumentError(f"HLOKIT_PROFILE={file!r}: {error.strerror}, expected a file that can be written") from None
+    atexit.register(lambda: path.write_text(report(time.perf_counter() - start), encoding="utf-8"))
 
 
 def report(seconds: float) -> str:

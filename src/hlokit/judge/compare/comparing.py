@@ -290,12 +290,12 @@ class _Judge:
         """Whether a result is not of the types and sizes that the program declares."""
         if any(any(shape.dynamic) for shape in self.module.entry.root.shape.leaves() if shape.is_array):
             return False  # a size may hang on what rounding changes
-        return [(a.dtype, a.shape) for a in leaves(self.expected)] != [(a.dtype, a.shape) for a in ours]
+        return not _are_alike(ours, self.expected)
 
     def _measured(self, judgement: Judgement) -> Judgement:
         """The judgement with the greatest relative difference, and with what rounding may make of it there."""
         ours, theirs = judgement.outcome.leaves, tuple(leaves(self.expected))
-        if [(a.dtype, a.shape) for a in theirs] != [(a.dtype, a.shape) for a in ours]:
+        if not _are_alike(ours, theirs):
             return judgement
         greatest = greatest_difference(ours, theirs)
         if greatest is None:
@@ -341,7 +341,7 @@ class _Judge:
     def _allowed(self, engine: Engine, ours: tuple[Any, ...]) -> tuple[str, tuple[str, ...]]:
         """Why a result may differ from the reference's, "" if it may not, and the rules that leave it open."""
         theirs = tuple(leaves(self.expected))
-        if [(a.dtype, a.shape) for a in theirs] != [(a.dtype, a.shape) for a in ours]:
+        if not _are_alike(ours, theirs):
             return "", ()
         if self.spread.hangs_on_signs(ours, theirs):
             return f"left open by {NAN_BITS}", (NAN_BITS,)
@@ -473,6 +473,11 @@ def _part(blame: Blame) -> Case | None:
         return None
     module = parse_hlo(blame.program)
     return Case(module, arguments_from_arrays(module, arrays_in(Path(blame.operands).read_bytes())))
+
+
+def _are_alike(ours: Any, theirs: Any) -> bool:
+    """Whether two results have arrays of the same types and sizes."""
+    return [(a.dtype, a.shape) for a in leaves(ours)] == [(a.dtype, a.shape) for a in leaves(theirs)]
 
 
 def _found(ours: tuple[Any, ...], expected: Any) -> str | None:
