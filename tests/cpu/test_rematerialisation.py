@@ -1,5 +1,6 @@
 """Values that are computed again to fit a memory limit: fewer bytes, the same bits."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,18 @@ def test_a_limit_that_nothing_can_meet_is_an_error() -> None:
         most = limit(hk.compile(gradient(layers)), 0.01)
         with pytest.raises(OutOfMemoryError, match=f"more than the limit of {most:,}"):
             hk.compile(gradient(layers), memory_limit=most)
+
+
+def test_the_error_names_the_least_limit() -> None:
+    with pytest.raises(OutOfMemoryError) as refused:
+        hk.compile(gradient(), memory_limit=1)
+    found = re.search(r"at least ([\d,]+) bytes", str(refused.value))
+    assert found is not None
+    least = int(found[1].replace(",", ""))
+    assert least < hk.compile(gradient()).memory_analysis().peak_memory_in_bytes
+    assert hk.compile(gradient(), memory_limit=least).memory_analysis().peak_memory_in_bytes == least
+    with pytest.raises(OutOfMemoryError, match=f"at least {least:,} bytes"):
+        hk.compile(gradient(), memory_limit=least - 1)
 
 
 def test_plans_for_a_limit_are_cached_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,8 +168,9 @@ class Compilation:
         """Raises OutOfMemoryError for a program whose calls need more than `limit` bytes."""
         if peak.total > limit:
             raise OutOfMemoryError(
-                f"{self.interface.name}: a call needs {peak.total:,} bytes at its peak, more than the limit of "
-                f"{limit:,}; {peak.holder} holds {peak.held:,} of them, and computing values again does not save enough"
+                f"{self.interface.name}: a call needs at least {peak.total:,} bytes, more than the limit of {limit:,}, "
+                f"even if values are computed again; the largest value at the peak is {peak.holder}, "
+                f"{peak.held:,} bytes"
             )
 
 

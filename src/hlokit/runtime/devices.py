@@ -99,6 +99,10 @@ class DeviceExecutable:
             A step cannot be run.
         DeadlockError
             Devices wait for each other forever.
+        OutOfMemoryError
+            The call needs more memory than there is.
+        UnsupportedError
+            The code is for another machine, or a custom call's target is not registered (UnknownTargetError).
         """
         if world is not None:
             given = apart(args) if self.executable.plan.overwritten else args

@@ -70,8 +70,10 @@ def difference(instruction: Instruction, ours: Any, theirs: Any, operands: list[
     if np.all(same):
         return None
     index = tuple(int(i) for i in np.argwhere(~np.asarray(same))[0])
-    at = [str(o[index]) for o in _arrays(operands) if o.shape == ours.shape]
-    return f"found {theirs[index]}, the reference is {ours[index]}, at {list(index)}, of operands {at}"
+    message = f"found {theirs[index]}, the reference is {ours[index]}, at {list(index)}"
+    if source.op.form != "map":
+        return message
+    return f"{message}, of operands {', '.join(str(o[index]) for o in _arrays(operands) if o.shape == ours.shape)}"
 
 
 def _in_any_order(instruction: Instruction, ours: Any, theirs: Any, operands: list[Any]) -> Any:

@@ -102,11 +102,11 @@ def info_of(dtype: Any) -> Any:
     return finfo(dtype)
 
 
-def place(number: int, a: Any, b: Any, differ: npt.NDArray[np.bool_]) -> str:
-    """The first element that differs, in words."""
+def place(number: int, a: Any, b: Any, differ: npt.NDArray[np.bool_], how: str = "") -> str:
+    """The first element that differs, in words, and how many do. `how`: by what, if not all that differ are counted."""
     at = tuple(int(i) for i in np.argwhere(differ)[0])
     what = f"result {number} ({a.dtype}{list(a.shape)}) at {list(at)}: {a[at]}, the reference's {b[at]}"
-    return f"{what}; {int(np.sum(differ))} of {a.size} differ"
+    return f"{what}; {int(np.sum(differ))} of {a.size} differ{how}"
 
 
 def _component(a: Any, b: Any) -> Any:

@@ -334,7 +334,8 @@ def _beyond(
         else:
             differ = _far(a, b, others, moved, 0.0, loose)
         if differ.any():
-            return f"{place(number, a, b, differ)}"
+            is_rounded = a.dtype.kind == "c" or is_floating(a.dtype)
+            return place(number, a, b, differ, " by more than the bound" if is_rounded else "")
     return None
 
 

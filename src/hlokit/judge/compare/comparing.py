@@ -66,8 +66,8 @@ class Judgement:
     verdict : str
         "equal": the reference's bits, except in NaNs; "allowed": other bits, by no more than rounding may change them,
         or where a rule leaves them open (`rules` has its label); "wrong"; "undecided": the whole differs by more than
-        rounding makes likely, and each instruction by itself is right; "failed": an error, a crash, or no result in
-        time; "unsupported".
+        rounding makes likely, and no instruction is known to be wrong by itself: each is right, or none was run by
+        itself (`bisect=False`); "failed": an error, a crash, or no result in time; "unsupported".
     message : str
         Where the result differs, or what the engine said.
     instruction : str
