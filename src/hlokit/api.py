@@ -143,9 +143,9 @@ def load(
 ) -> HloModule:
     """The module in a file. The kind of the file is detected from its content; it may be compressed with gzip.
 
-    - HLO text, StableHLO text - a StableHLO artifact (MLIR bytecode), a program that JAX exported
-    (`Exported.serialize`) - HloModuleProto, HloProto (XLA's dumps, `.hlo.pb`); HloSnapshot and HloUnoptimizedSnapshot,
-    whose arguments `load_snapshot` also returns; these messages in protobuf's text format (`.pbtxt`)
+    These kinds are read: HLO text; StableHLO text; a StableHLO artifact (MLIR bytecode); a program that JAX exported
+    (`Exported.serialize`); HloModuleProto; HloProto (XLA's dumps, `.hlo.pb`); HloSnapshot and HloUnoptimizedSnapshot,
+    whose arguments `load_snapshot` also returns; these messages in protobuf's text format (`.pbtxt`).
 
     Parameters
     ----------
@@ -170,7 +170,8 @@ def load(
     OSError
         The file cannot be read.
     ParseError
-        The file is none of these; the message names its kind, if that is recognised.
+        The file holds no program of these kinds (HLO text, StableHLO, protos), or one with an error; the message names
+        the kind of the file, if that is recognised.
     UnsupportedError
         The program has parts of StableHLO that HLO or hlokit lacks.
     ArgumentError

@@ -17,12 +17,17 @@ from hlokit.types.shape import UNBOUNDED, Shape
 class Gather(Op, name="gather"):
     """Slices of the operand, one for each index vector in `start_indices`, which gives the start of the slice.
 
-    `start_index_map` names the dimension of the operand for each entry of an index vector: with {0}, its first and
-    only entry is a position in dimension 0. `index_vector_dim` is the dimension of `start_indices` along which the
-    entries of a vector lie: the rows of s32[2,3] are vectors with 1, its columns with 0, and with 2 each number is a
-    vector. A slice of `slice_sizes` that extends beyond the operand is moved inside, as by dynamic-slice.
-    `offset_dims` are the dimensions of the result that run within a slice, without its collapsed and batching
-    dimensions; the other dimensions of the result enumerate the index vectors.
+    To take rows 3 and 0 of f32[4,5] with the indices s32[2] {3, 0}: `slice_sizes` {1,5} makes each slice a row;
+    `collapsed_slice_dims` {0} removes dimension 0, of size 1, from the slices; `start_index_map` {0} says that an index
+    is a position in dimension 0; `index_vector_dim` 1, the rank of the indices, makes each number an index vector; and
+    `offset_dims` {1} makes the row dimension 1 of the result, which is f32[2,5].
+
+    With `start_index_map` {0}, each index vector has one entry: a position along operand dimension 0.
+    `index_vector_dim` is the dimension of `start_indices` along which the entries of a vector lie: the rows of s32[2,3]
+    are vectors with 1, its columns with 0, and with 2 each number is a vector. If a slice would extend beyond the
+    operand, its start is clamped so that it fits, as in dynamic-slice. `offset_dims` are the result dimensions that
+    index into a slice, once its collapsed and batching dimensions are removed; the other dimensions of the result
+    enumerate the index vectors.
     """
 
     offset_dims: Dims = attr(proto="gather_dimension_numbers.offset_dims")

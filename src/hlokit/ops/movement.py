@@ -227,7 +227,10 @@ def _cut_elsewhere(arrays: tuple[Array, ...], dimension: int) -> list[Array]:
 
 
 class Pad(Op, name="pad"):
-    """Adds `interior` padding values between neighbours, `low` before, `high` after; negative ones remove elements."""
+    """Inserts `interior` padding values between neighbouring elements, then `low` before and `high` after all of them.
+
+    Negative `low` or `high` removes elements there.
+    """
 
     padding: Padding = attr(proto="padding_config")
 
