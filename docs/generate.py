@@ -99,7 +99,7 @@ def table() -> str:
 def reference_pages() -> dict[str, str]:
     """The pages below docs/reference by name: an index of the ops, a page for each, the rule book's chapters."""
     how = "[How each op is compiled](../ops.md). `hlokit ops NAME` prints an op's page."
-    index = ["# All ops", "", how, ""]
+    index = ["# All ops", "", how, "", _PICTURES, ""]
     index += [f"- [{opcode}](ops/{opcode}.md): {summary(OPS[opcode])}" for opcode in sorted(OPS)]
     pages = {"ops.md": "\n".join(index) + _toctree("ops"), "rules.md": _how_to_read() + _toctree("rules")}
     pages["modules.md"] = modules_page()
@@ -109,6 +109,11 @@ def reference_pages() -> dict[str, str]:
     pages["api/xla_client.md"] = _xla_client_page()
     pages |= {"errors.md": _errors_index()} | {f"errors/{name}.md": _error_page(name) for name in api_names("errors")}
     return pages | {f"rules/{name}.md": _anchored(name) for name in rules.CHAPTERS}
+
+
+_PICTURES = """\
+Pages of ops that move data have pictures. In a clone of the repository `python -m docs.diagram FILE OUT.svg` draws the
+picture of a program of yours: of its last op, with the first line of the file, `// ...`, as the caption."""
 
 
 def _toctree(folder: str) -> str:
@@ -359,6 +364,7 @@ def _errors_index() -> str:
         first = (inspect.getdoc(getattr(hlokit, name)) or "").split("\n")[0]
         lines += [f"| [`{name}`](errors/{name}.md) | {_linked(first, 'rules/')} |"]
     lines += ["", "## Which errors can a call raise", ""]
+    lines += ["An unknown keyword argument raises Python's `TypeError`.", ""]
     for call in _MAIN:
         lines += [f"### {_called(call)}", ""]
         for name, reason in raised()[call].items():

@@ -116,7 +116,7 @@ CASES = [
     case("jax.experimental.compute_on.compute_on", lambda x: (compute_on, on_host(x))[1], X, host=True),
     case("jax.experimental.layout.Layout", lambda x: _laid_out(x), X, host=True,
          unsupported="arrays have one order in memory, row-major",
-         reason="arrays have one order in memory, row-major"),
+         reason="all arrays are row-major, and another layout is an error ([differences](#differences-from-jaxs-cpu-client))"),
     case("jax.numpy.from_dlpack", lambda x: (jnp.from_dlpack, on_loan(x))[1], X, host=True, label="out",
          unsupported="cannot be used as a DLPack device",
          reason="`np.from_dlpack(x)` of an array on hlokit: jaxlib knows no DLPack number for the platform"),
