@@ -71,16 +71,17 @@ USER = Record("User", {"next": POINTER, "key": POINTER, "data": POINTER, "destro
 """The caller's own data, kept with a memory."""
 HEAD = 64
 """Bytes of a storage before data that lies with it."""
-LARGE, HUGE, PAGE = 2**20, 2**21, 2**12
-SLOTS, KEPT = 64, 2**30
+RECYCLED, LARGE, HUGE, PAGE = 2**16, 2**20, 2**21, 2**12
+SLOTS, KEPT = 128, 2**30
+"""Pieces of memory, and bytes, that wait to be used again."""
 ALIASED = 2**14
 """Bytes from which memory of the caller's is used in place where the caller lets us; less is sooner copied."""
 RESOURCE_EXHAUSTED = layouts.ERROR_CODES.index("RESOURCE_EXHAUSTED")
 _MADV_HUGEPAGE = 14
 
 _SHAPE = {"type": I32, "rank": I64, "dims": POINTER, "nbytes": I64}
-TAKE_LARGE = Prototype("take_large", POINTER, {"size": I64})
-GIVE_LARGE = Prototype("give_large", None, {"data": POINTER, "size": I64})
+TAKE_PAGES = Prototype("take_pages", POINTER, {"size": I64})
+GIVE_PAGES = Prototype("give_pages", None, {"data": POINTER, "size": I64})
 ALLOCATE = Prototype("allocate", POINTER, {"size": I64})
 HOLD = Prototype("hold", None, {"storage": POINTER})
 RELEASE = Prototype("release", None, {"storage": POINTER})
@@ -100,6 +101,8 @@ _SLOT = Record("Slot", {"data": POINTER, "size": I64})
 _KEPT = Global("kept", _SLOT, SLOTS)
 _KEPT_BYTES = Global("kept_bytes", I64)
 _KEPT_LOCK = Global("kept_lock", I32)
+_NEXT = Global("next_kept", I64)
+"""The slot that is emptied next if all are full."""
 _ITEM_SIZES = Global(
     "item_sizes",
     I64,
@@ -124,7 +127,7 @@ def write(module: Module, platform: str = "linux") -> None:
     """Adds the functions and their data."""
     module.use(MEMORY_TABLE)
     for function in (
-        _take_large(platform), _give_large(), _allocate(), _hold(), _release(), _make_buffer(), _acquire(), _take(),
+        _take_pages(platform), _give_pages(), _allocate(), _hold(), _release(), _make_buffer(), _acquire(), _take(),
         _drop_buffer(), _is_dense(), _coming(), _settle(), _get_user_data(), _set_user_data(),
     ):  # fmt: skip
         module.add(function, exported=True)
@@ -144,9 +147,9 @@ def write(module: Module, platform: str = "linux") -> None:
 # -- memory
 
 
-def _take_large(platform: str) -> Function:
+def _take_pages(platform: str) -> Function:
     """`size` bytes, whole pages: what came back, or fresh memory. Null if there is none."""
-    f = Function.of(TAKE_LARGE)
+    f = Function.of(TAKE_PAGES)
     size, lock, kept_bytes = f.argument("size"), f.address(_KEPT_LOCK), f.address(_KEPT_BYTES)
     spin_lock(lock)
     with f.loop(0, SLOTS) as loop:
@@ -158,21 +161,28 @@ def _take_large(platform: str) -> Function:
             spin_unlock(lock)
             f.returns(found)
     spin_unlock(lock)
-    fresh = f.call(ALIGNED_ALLOC, HUGE if platform == "linux" else PAGE, size)
     if platform == "linux":
-        with f.when(~fresh.is_null()):  # what does not fill a huge page would take all of it
-            f.call(MADVISE, fresh, size & -HUGE, _MADV_HUGEPAGE)
-    f.returns(fresh)
+        with f.when(size.compare("uge", LARGE)):
+            fresh = f.call(ALIGNED_ALLOC, HUGE, size)
+            with f.when(~fresh.is_null()):  # what does not fill a huge page would take all of it
+                f.call(MADVISE, fresh, size & -HUGE, _MADV_HUGEPAGE)
+            f.returns(fresh)
+    f.returns(f.call(ALIGNED_ALLOC, PAGE, size))
     return f
 
 
-def _give_large() -> Function:
-    f = Function.of(GIVE_LARGE)
+def _give_pages() -> Function:
+    """Keeps memory for later, in place of another piece if there is no room."""
+    f = Function.of(GIVE_PAGES)
     data, size = f.pointer("data"), f.argument("size")
-    lock, kept_bytes = f.address(_KEPT_LOCK), f.address(_KEPT_BYTES)
+    lock, kept_bytes, following = f.address(_KEPT_LOCK), f.address(_KEPT_BYTES), f.address(_NEXT)
     spin_lock(lock)
     total = kept_bytes.load() + size
-    with f.when(total.compare("ule", KEPT)), f.loop(0, SLOTS) as loop:
+    with f.when(total.compare("ugt", KEPT)):
+        spin_unlock(lock)
+        f.call(FREE, data)
+        f.returns()
+    with f.loop(0, SLOTS) as loop:
         slot = f.address(_KEPT)[loop.index]
         with f.when(slot["size"].load().eq(0)):
             slot["data"].store(data)
@@ -180,8 +190,15 @@ def _give_large() -> Function:
             kept_bytes.store(total)
             spin_unlock(lock)
             f.returns()
+    number = following.load()
+    following.store((number + 1) % SLOTS)
+    slot = f.address(_KEPT)[number]
+    old = slot["data"].load_pointer()
+    kept_bytes.store(total - slot["size"].load())
+    slot["data"].store(data)
+    slot["size"].store(size)
     spin_unlock(lock)
-    f.call(FREE, data)
+    f.call(FREE, old)
     f.returns()
     return f
 
@@ -201,10 +218,10 @@ def _allocate() -> Function:
     """A storage of `size` bytes, aligned to 64, with anything in them. Null if there is no memory."""
     f = Function.of(ALLOCATE)
     size = f.argument("size")
-    with f.when(size.compare("ult", LARGE)):
+    with f.when(size.compare("ult", RECYCLED)):
         f.returns(_storage(f, (size + (HEAD + ALIGNMENT - 1)) & -ALIGNMENT))
     whole = (size + (PAGE - 1)) & -PAGE
-    data = f.call(TAKE_LARGE, whole)
+    data = f.call(TAKE_PAGES, whole)
     with f.when(data.is_null()):
         f.returns(None)
     storage = _storage(f, HEAD, data)
@@ -230,7 +247,7 @@ def _release() -> Function:
     data, capacity = storage["data"].load_pointer(), storage["capacity"].load()
     event, callback = storage["event"].load_pointer(), storage["callback"].load_pointer()
     with f.when(capacity.ne(0)):
-        f.call(GIVE_LARGE, data, capacity)
+        f.call(GIVE_PAGES, data, capacity)
     with f.when(~event.is_null()):
         f.call(FIRE, event, None)
         f.call(DROP_EVENT, event)

@@ -173,6 +173,16 @@ def check_donating_twice():
         assert not x.is_deleted() and float(x.sum()) == 5
 
 
+def check_memory_is_used_again():
+    def address(size):
+        """Of an array that is gone, which was copied: its elements were not aligned."""
+        return jax.device_put(np.ones(size + 1, np.float32)[1:]).unsafe_buffer_pointer()
+
+    assert address(1 << 15) == address(1 << 15)
+    for size in range(1 << 14, 1 << 18, 1 << 10):  # more sizes than memory is kept for
+        assert address(size) == address(size)
+
+
 def check_copies_share_until_deleted():
     x = jnp.arange(4.0)
     there = jax.device_put(x, SingleDeviceSharding(DEVICE, memory_kind="pinned_host"))
