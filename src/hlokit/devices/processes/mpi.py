@@ -111,9 +111,11 @@ class MpiEngine:
         if len(group.ranks) == 1:
             whole[...] = data
             return
-        request = self._groups[group].Ialltoallv(
-            [data, given, starts(given), MPI.BYTE], [whole, taken, starts(taken), MPI.BYTE]
-        )
+        own = group.ranks.index(self.rank)
+        sent, received = starts(given), starts(taken)
+        whole[received[own] :][: taken[own]] = data[sent[own] :][: given[own]]  # MPICH sends this in pieces of 16 KB
+        give, take = ([0 if rank == own else n for rank, n in enumerate(sizes)] for sizes in (given, taken))
+        request = self._groups[group].Ialltoallv([data, give, sent, MPI.BYTE], [whole, take, received, MPI.BYTE])
         self._finish(request, data, whole)
 
     def reduce(self, group: Group, data: Array, name: str) -> Array:
