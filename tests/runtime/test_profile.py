@@ -108,6 +108,26 @@ def test_bytes_of_a_part_of_an_array() -> None:
     assert kernel_bytes(step) == 40 + 40 + 4
 
 
+def test_steps_name_the_line_that_they_come_from() -> None:
+    """Also what passes write anew, and what a called function computes, whose instructions have no line."""
+    text = """HloModule lines
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
+before { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=LT }
+sorted { x = f32[600,600] parameter(0) ROOT s = f32[600,600] sort(x), dimensions={0}, to_apply=before, metadata={op_name="sort"} }
+ENTRY e {
+  x = f32[600,600] parameter(0)
+  zero = f32[] constant(0)
+  s = f32[600,600] call(x), to_apply=sorted, metadata={op_name="jit(f)/jit(sort)" source_file="/there/script.py" source_line=3}
+  ROOT r = f32[] reduce(s, zero), dimensions={0,1}, to_apply=add, metadata={source_file="/there/script.py" source_line=4}
+}"""
+    profile = hk.compile(hk.parse(text)).profile(np.ones((600, 600), np.float32), repeat=1)
+    sources = [step.source for step in profile.steps]
+    assert sources[0] == "/there/script.py:3" and len(sources) > 2
+    assert set(sources[1:]) == {"/there/script.py:4"}
+    assert "/there/script.py:3" in str(profile)
+    assert "line" not in str(hk.compile(hk.parse(LOOP)).profile(X, repeat=1))
+
+
 def test_repeat_is_checked() -> None:
     with pytest.raises(HlokitError, match="repeat=0"):
         hk.compile(hk.parse(LOOP)).profile(X, repeat=0)

@@ -283,7 +283,8 @@ class Computation:
         """Replaces `old` by `new` in all its users (except `new` itself) and as the root. `old` remains, unused.
 
         The shapes must be equal except for the layout: a user that depends on the layout is given a copy in the layout
-        of `old`. Control dependencies remain with `old`.
+        of `old`. Control dependencies remain with `old`. `new`, and what it is made of, takes over the metadata of
+        `old` if it has none.
 
         Parameters
         ----------
@@ -298,6 +299,7 @@ class Computation:
             raise ShapeError("HINST-3", f"replacement of {old.name}", new.shape, old.shape)
         if (recorder := active()) is not None:
             recorder.replaced(old, new)
+        _take_over_metadata(old, new)
         for user, place in list(old.users.items()):
             if user is new:
                 continue
@@ -331,6 +333,8 @@ class Computation:
         if (recorder := active()) is not None:
             for old, value in new.items():
                 recorder.replaced(old, value)
+        for old, value in new.items():
+            _take_over_metadata(old, value)
         for user in users:
             for operand in user.operands:
                 operand.users.pop(user, None)
@@ -411,7 +415,8 @@ class Computation:
         """Replaces a call, for which nothing may wait, by copies of the called computation's instructions.
 
         Returns the new result. The copies keep their names, which may then occur twice until `HloModule.settle`:
-        looking here for free ones would make inlining many calls quadratic.
+        looking here for free ones would make inlining many calls quadratic. Copies whose metadata name no line of a source
+        file take over the call's.
 
         Parameters
         ----------
@@ -431,7 +436,8 @@ class Computation:
             values[parameter] = self._laid_out(value, parameter.shape) if is_read else value
         for instruction in callee.post_order():
             if instruction not in values:
-                values[instruction] = self._copy(instruction, values)
+                values[instruction] = copy = self._copy(instruction, values)
+                _take_over_line(call, copy)
         result = values[callee.root]
         self.replace(call, result)
         self.remove(call)
@@ -599,6 +605,31 @@ def contains(computation: Computation, wanted: Callable[[Instruction], bool], kn
 
 def _has_effect(instruction: Instruction) -> bool:
     return instruction.op.has_side_effect()
+
+
+def _take_over_line(call: Instruction, copy: Instruction) -> None:
+    """JAX's own functions, such as `jnp.sort`, are calls of functions without source lines."""
+    given = call.extra.metadata if call.extra is not None else None
+    if given is None or not (given.source_file or given.stack_frame_id):
+        return
+    extra = copy.ensure_extra()
+    own = extra.metadata
+    if own is None:
+        extra.metadata = given
+    elif not (own.source_file or own.stack_frame_id):
+        extra.metadata = found = given.copied()
+        found.op_type, found.op_name = own.op_type, own.op_name
+
+
+def _take_over_metadata(old: Instruction, new: Instruction) -> None:
+    metadata = old.extra.metadata if old.extra is not None else None
+    stack = [new] if metadata is not None else []
+    while stack:
+        instruction = stack.pop()
+        has_own = instruction.extra is not None and instruction.extra.metadata is not None
+        if not has_own and instruction.operands:  # parameters and constants may be those of others
+            instruction.ensure_extra().metadata = metadata
+            stack += instruction.operands
 
 
 def _post_order(computation: Computation) -> list[Instruction]:

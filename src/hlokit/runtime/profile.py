@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import io
 import json
+import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from hlokit.cpu.lower.portion import inner_blocks, portions
 from hlokit.cpu.lower.steps import CopyStep, HostStep, KernelStep, PackStep, RoutineStep, Step, WhileStep
 from hlokit.errors import HlokitError
 from hlokit.forms.cost import Cost
+from hlokit.hlo.sources import source_lines
 from hlokit.runtime.instrumented import twin
 from hlokit.runtime.limits import Limits, limits_for
 
@@ -56,6 +58,8 @@ class StepProfile:
         The bytes that one run must read and write.
     flops, transcendentals : float
         The operations that its instructions require.
+    source : str
+        The line of the user's program that its result comes from, "file:line"; empty if the module does not say.
     """
 
     name: str
@@ -67,6 +71,7 @@ class StepProfile:
     bytes: int
     flops: float
     transcendentals: float
+    source: str = ""
 
     @property
     def bytes_per_second(self) -> float:
@@ -157,6 +162,7 @@ class Profile:
                 "ts": (begun - start) * 1e-3, "dur": (ended - begun) * 1e-3,
                 "args": {
                     "instructions": " ".join(step.instructions), "bytes": step.bytes, "flops": step.flops,
+                    "source": step.source,
                     "GB/s": round(step.bytes / seconds * 1e-9, 3) if seconds else 0,
                 },
             })  # fmt: skip
@@ -197,15 +203,19 @@ def table_of(
     table.add_column("step", overflow="fold", max_width=44)
     for name in ("time", "share", "runs", "GB/s", "of limit", "GF/s", "of peak"):
         table.add_column(name, justify="right")
+    has_sources = any(step.source for _, step in named)
+    if has_sources:
+        table.add_column("line", overflow="fold", max_width=40)
     steps = sorted(((n, s) for n, s in named if s.bytes or s.kind != "copy"), key=lambda pair: -pair[1].seconds)
     whole = sum(step.seconds for _, step in steps) or 1.0
     for name, step in steps[:rows]:
-        table.add_row(*filter(None, [name]), *_row(step, whole, machine))
+        line = [step.source.removeprefix(f"{os.getcwd()}{os.sep}")]
+        table.add_row(*filter(None, [name]), *_row(step, whole, machine), *line * has_sources)
     if len(steps) > rows:
         rest = time_text(sum(step.seconds for _, step in steps[rows:]))
         table.add_row(*[""] * has_names, f"... {len(steps) - rows} more", rest)
     out = io.StringIO()
-    Console(file=out, width=150 if has_names else 120).print(table)
+    Console(file=out, width=120 + 30 * has_names + 42 * has_sources).print(table)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     lines.append(
         f"limits: {machine.memory / 1e9:.0f} GB/s memory, {machine.cached / 1e9:.0f} GB/s within caches, "
@@ -289,10 +299,18 @@ def step_profiles(
         found.append(
             StepProfile(
                 step.name, _kind(step), names, around, float(seconds[number]), int(runs[number]), moved,
-                float(cost.flops), float(cost.transcendentals),
+                float(cost.flops), float(cost.transcendentals), _source(step),
             )
         )  # fmt: skip
     return found
+
+
+def _source(step: Step) -> str:
+    """The line of the instruction that the step is called after, else of another one that it computes."""
+    for instruction in sorted(step.instructions, key=lambda i: i.name != step.name):
+        for place in source_lines(instruction):
+            return f"{place.file}:{place.line}"
+    return ""
 
 
 def _kind(step: Step) -> str:
