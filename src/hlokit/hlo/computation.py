@@ -415,8 +415,8 @@ class Computation:
         """Replaces a call, for which nothing may wait, by copies of the called computation's instructions.
 
         Returns the new result. The copies keep their names, which may then occur twice until `HloModule.settle`:
-        looking here for free ones would make inlining many calls quadratic. Copies whose metadata name no line of a source
-        file take over the call's.
+        looking here for free ones would make inlining many calls quadratic. Copies whose metadata name no source line
+        take over the call's.
 
         Parameters
         ----------
