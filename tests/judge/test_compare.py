@@ -506,6 +506,20 @@ ENTRY e {
     assert " reduce(" in found.instruction
 
 
+def test_values_that_nothing_uses_are_not_returned() -> None:
+    """XLA runs a program with an unused bitcast and refuses one that returns it: the verdict was "undecided"."""
+    module = hk.parse("""HloModule m
+ENTRY e { x = s32[2,2] parameter(0) b = s32[4] bitcast(x) ROOT n = s32[2,2] negate(x) }""")
+
+    def engine(module: hk.HloModule, x: object) -> object:
+        if any(i.opcode == "bitcast" for i in module.entry.instructions) and module.entry.root.opcode == "tuple":
+            raise ValueError("bitcast")
+        return (np.int32([[1, 2], [3, 4]]),) if module.entry.root.opcode == "tuple" else np.int32([[1, 2], [3, 4]])
+
+    (found,) = hk.compare_engines(module, np.int32([[1, 2], [3, 4]]), engines=[engine]).judgements
+    assert found.verdict == "wrong" and " negate(" in found.instruction
+
+
 def test_programs_that_return_all_values_have_names_that_differ() -> None:
     """The element of the loop that is added was named as one of its body, and XLA refused the program."""
     module = hk.parse("""HloModule m

@@ -101,6 +101,8 @@ CASES: list[Row] = [
     ("REM-3", "", ["s32[2]", "s32[2]"], "s32[2] remainder(p0, p1)", [[-(2**31), 6], [-1, 4]], [7, 2], [7, 3]),
     ("CONV-TYPE-7", "", ["f32[3]"], "s32[3] convert(p0)", [[NAN, 1e20, 5]], [7, -(2**31), 5], [0, 0, 6]),
     ("CONV-TYPE-11", "", ["f32[2]"], "f8e4m3fn[2] convert(p0)", [[1e5, 2]], [448, 2], [448, 6]),
+    ("EXP-2", "", ["c64[2]"], "c64[2] exponential(p0)", [[complex(-INF, -INF), 0]], [complex(NAN, NAN), 1], [0, NAN]),
+    ("SQRT-2", "", ["c64[2]"], "c64[2] sqrt(p0)", [[complex(-1, -0.0), complex(-4, 0.0)]], [1j, 2j], [-1j, -2j]),
     ("IOTA-8", "", [], "s8[130] iota(), iota_dimension=0", [], [*range(128), 127, 127], [1, *range(1, 128), 127, 127]),
 ]  # fmt: skip
 
@@ -186,6 +188,24 @@ def test_a_reduction_to_nothing_leaves_nothing_open() -> None:
     assert rules_that_allow((expected[0], np.int32(1)), expected, module, given) == ()
 
 
+@rule("REDUCE-9")
+def test_a_reduce_in_a_loop_may_leave_init_out_each_time() -> None:
+    """A run that draws it anew in each of ten passes hardly ever does, and XLA always does."""
+    module = hk.parse("""HloModule m
+f { a = s32[] parameter(0) b = s32[] parameter(1) ROOT m = s32[] maximum(a, b) }
+b { t = (s32[], s32[1,2]) parameter(0) i = s32[] get-tuple-element(t), index=0 o = s32[] constant(1)
+    n = s32[] add(i, o) x = s32[1,2] get-tuple-element(t), index=1 z = s32[] constant(0)
+    r = s32[2] reduce(x, z), dimensions={0}, to_apply=f y = s32[1,2] reshape(r) ROOT u = (s32[], s32[1,2]) tuple(n, y) }
+c { t = (s32[], s32[1,2]) parameter(0) i = s32[] get-tuple-element(t), index=0 n = s32[] constant(10)
+    ROOT p = pred[] compare(i, n), direction=LT }
+ENTRY e { x = s32[1,2] parameter(0) z = s32[] constant(0) t = (s32[], s32[1,2]) tuple(z, x)
+    w = (s32[], s32[1,2]) while(t), condition=c, body=b ROOT g = s32[1,2] get-tuple-element(w), index=1 }""")
+    given, expected = np.int32([[-3, 5]]), np.int32([[0, 5]])
+    assert np.array_equal(hk.evaluate(module, given), expected)
+    assert rules_that_allow((given,), (expected,), module, [given]) == ("REDUCE-9",)
+    assert rules_that_allow((np.int32([[-3, 4]]),), (expected,), module, [given]) == ()
+
+
 @rule("SORT-10")
 def test_a_stable_sort_may_leave_nan_among_equal_numbers() -> None:
     """As XLA does: -1 and -1 are in order beside a NaN, which a comparison with GT does not tell from them; hlokit puts
@@ -255,3 +275,18 @@ ENTRY e { x = f32[100] parameter(0) ROOT s = f32[100] sort(x), dimensions={0}, t
     other = np.array(expected)
     other[[3, 4]] = other[[4, 3]]
     assert rules_that_allow((other,), (expected,), module, [values]) == ("SORT-10",)
+
+
+@rule("SORT-10")
+def test_a_nan_far_down_a_long_line_is_looked_at() -> None:
+    """The first 256 elements alone were, and XLA's order of a line with its first NaN at 899 was called wrong."""
+    values = np.linspace(0, 1, 1000, dtype=np.float32)
+    module = hk.parse("""HloModule m
+g { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=LT }
+ENTRY e { x = f32[1000] parameter(0) ROOT s = f32[1000] sort(x), dimensions={0}, is_stable=true, to_apply=g }""")
+    for last, labels in ((np.nan, "SORT-10"), (0.0, "")):
+        values[900] = last
+        expected = hk.evaluate(module, values)
+        other = np.array(expected)
+        other[[3, 4]] = other[[4, 3]]
+        assert left_open_by(module.entry.root, [values], expected, other) == labels

@@ -43,13 +43,15 @@ _where: Any = np.where
 
 @dataclass(frozen=True)
 class Site:
-    """An instruction as it runs: its operands, arrays all, the value that the reference gives, and randomness."""
+    """An instruction as it runs: its operands, arrays all, the value that the reference gives, and randomness; `choice`,
+    drawn once for a run, where an engine does the same each time that an instruction runs."""
 
     process: Process
     instruction: Instruction
     operands: tuple[Any, ...]
     value: Any
     source: np.random.Generator
+    choice: float = 1.0
 
     def function(self, number: int = 0) -> Callee:
         return self.process.callee(self.instruction.called[number])
@@ -123,7 +125,8 @@ def _anything(like: Any, source: np.random.Generator) -> Any:
 
 @_rule("REDUCE-9", "reduce")
 def _reduced_in_any_order(site: Site) -> Any:
-    """Any grouping and order of the elements, init among them up to twice."""
+    """Any grouping and order of the elements, init among them up to twice; in half of the runs each time as often, as
+    for a reduce in a loop."""
     op = site.instruction.op
     assert isinstance(op, Reduce)
     if not op.dimensions:
@@ -136,7 +139,8 @@ def _reduced_in_any_order(site: Site) -> Any:
     shape = tuple(arrays[0].shape[d] for d in kept)
     length = math.prod(arrays[0].shape[d] for d in op.dimensions)
     rows = [a.transpose(sorted(op.dimensions) + kept).reshape(length, *shape) for a in arrays]
-    times = int(site.source.integers(0 if len(rows[0]) else 1, 3))
+    least = 0 if len(rows[0]) else 1
+    times = int(site.source.integers(least, 3)) if site.choice >= 0.5 else max(least, int(6 * site.choice))
     rows = [
         np.concatenate([r, np.broadcast_to(i, (times, *shape))]).astype(r.dtype)
         for r, i in zip(rows, inits, strict=True)
@@ -434,10 +438,20 @@ def _sorted_from_any_order(site: Site, op: Sort) -> Any:
 def _is_order(function: Function, columns: Sequence[Any], *, of_all: bool) -> bool:
     """Whether a comparator is a strict weak order of a line's elements; with `of_all` and a NaN among them, of 0 and 1
     as well: one that takes NaN for equal to all numbers is none, even if the others in the line are equal."""
-    shown = [column[:_MOST_COMPARED] for column in columns]
+    shown = _first(columns, _MOST_COMPARED)
     if of_all and any(is_nan(column).any() for column in shown):
         shown = [np.concatenate([column, np.array([0, 1]).astype(column.dtype)]) for column in shown]
     return _is_strict_weak(_pairs(function, *shown))
+
+
+def _first(columns: Sequence[Any], count: int) -> list[Any]:
+    """The first elements of columns, as many; of those with a NaN, by which an order fails, some in any case."""
+    length = len(columns[0])
+    places = np.arange(min(length, count))
+    nans = np.flatnonzero(np.any([is_nan(column) for column in columns], axis=0))[: count // 2]
+    if length > count and len(nans):
+        places = np.union1d(nans, places[: count - len(nans)])
+    return [column[places] for column in columns]
 
 
 def _pairs(function: Function, *lines: Any) -> Any:
@@ -561,6 +575,26 @@ def _converted_from_above(site: Site) -> Any:
         return None
     wide = x.astype(np.float64)
     return _where(np.abs(wide) > 448, np.copysign(448.0, wide), site.value.astype(np.float64)).astype(site.value.dtype)
+
+
+@_rule("EXP-2", "exponential", is_one_other=True)
+def _exponential_of_infinite(site: Site) -> Any:
+    """e^x times the sine and the cosine of what is no finite number: NaN."""
+    (z,) = site.operands
+    if z.dtype.kind != "c":
+        return None
+    places = np.isinf(z.real) & ~np.isfinite(z.imag)
+    return _where(places, complex(np.nan, np.nan), site.value).astype(z.dtype) if np.any(places) else None
+
+
+@_rule("SQRT-2", "sqrt", is_one_other=True)
+def _root_on_the_cut(site: Site) -> Any:
+    """The root of a negative number as if its imaginary part were +0."""
+    (z,) = site.operands
+    if z.dtype.kind != "c":
+        return None
+    places = (z.real < 0) & (z.imag == 0) & np.signbit(z.imag)
+    return _where(places, np.conj(site.value), site.value) if np.any(places) else None
 
 
 @_rule("IOTA-8", "iota")

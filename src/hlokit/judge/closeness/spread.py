@@ -444,7 +444,8 @@ def _perturbed(
     def run(process: Process, arguments: Sequence[Any]) -> Any:
         source = np.random.default_rng((*parts, process.device) if process.device else seed)
         seen = set[str]() if met is None else met
-        noise = _Noise(source, nan_sign, rounding, flushes, tuple(rules), seen, passes, most_passes or {}, reorders)
+        choice = np.random.default_rng((*parts, 1)).random()
+        noise = _Noise(source, nan_sign, rounding, flushes, tuple(rules), seen, passes, most_passes or {}, reorders, choice)
         with np.errstate(all="ignore"):
             return _valid(_Perturbed(noise, before, process).value_of(module.entry, arguments))
 
@@ -465,6 +466,8 @@ class _Noise:
     passes: dict[Computation, int] | None = None
     most_passes: Mapping[Computation, int] = field(default_factory=dict[Computation, int])
     reorders: bool = False
+    choice: float = 1.0
+    """That of `open.Site`."""
 
     @property
     def overflows(self) -> bool:
@@ -477,7 +480,7 @@ class _Noise:
             return value
         given = value
         for label in self.rules:
-            found = other_value(label, Site(process, instruction, tuple(operands), given, self.source))
+            found = other_value(label, Site(process, instruction, tuple(operands), given, self.source, self.choice))
             if found is not None:
                 self.met.add(label)
                 value = found if value is given else value  # one rule for an instruction: others would undo it

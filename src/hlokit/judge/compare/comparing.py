@@ -382,8 +382,7 @@ class _Judge:
         computed. The engine runs the program with all these values as results, so errors do not add up."""
         shown = self.module.clone()
         for computation in shown.all_computations:
-            if computation is not shown.entry:
-                computation.remove_dead()  # a reducer would compute it for each element
+            computation.remove_dead()  # a reducer would compute it for each element; the engine may fail to return it
         _with_elements(shown.entry)
         root = shown.entry.root
         kept = _with_all_values(shown)
