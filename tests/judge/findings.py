@@ -32,6 +32,10 @@ _ADD_TWO = (
     "f { a = f32[] parameter(0) b = f16[] parameter(1) c = f32[] parameter(2) d = f16[] parameter(3) "
     "s = f32[] add(a, c) t = f16[] add(b, d) ROOT r = (f32[], f16[]) tuple(s, t) }\n"
 )
+_TAKE_TWO = (
+    "f { a = s32[] parameter(0) b = s32[] parameter(1) c = s32[] parameter(2) d = s32[] parameter(3) "
+    "ROOT r = (s32[], s32[]) tuple(c, d) }\n"
+)
 _PLACES = "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1"
 
 
@@ -260,6 +264,53 @@ FINDINGS = (
         "x = bf16[16,3,1] parameter(0)\ny = bf16[1,1,16] parameter(1)\n"
         "ROOT r = f32[1,1,3] convolution(x, y), window={size=1 pad=-1_1}, dim_labels=f0b_0oi->fb0",
         [np.ones((16, 3, 1)), np.full((1, 1, 16), 2)],
+    ),
+    Finding(
+        "dynamic_update_slice_with_s8_indices", "dynamic-update-slice clamps an s8 index to a bound that s8 cannot hold",
+        "DUS-2 DSLICE-4",
+        "x = f32[300] parameter(0)\nu = f32[10] parameter(1)\ni = s8[] parameter(2)\n"
+        "ROOT r = f32[300] dynamic-update-slice(x, u, i)", [np.zeros(300), np.ones(10), 100],
+    ),
+    Finding(
+        "maximum_of_many_numbers", "the maximum of 4,096 numbers with a NaN is another number", "REDUCE-8 MAX-1",
+        "x = f32[4096] parameter(0)\ni = f32[] constant(-inf)\n"
+        "ROOT r = f32[] reduce(x, i), dimensions={0}, to_apply=m", [[float("nan")] + [1] * 4095],
+        "m { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] maximum(a, b) }\n",
+    ),
+    Finding(
+        "total_order_of_constant_nans", "a constant NaN is not equal to itself in the total order", "CMP-5",
+        "x = f32[2] constant({nan,1})\nROOT r = pred[2] compare(x, x), direction=EQ, type=TOTALORDER",
+    ),
+    Finding(
+        "sum_with_two_constants", "(x + c) + d with constants c and d is computed as x + (c + d)", "BIN-6",
+        "x = f32[1] parameter(0)\nc = f32[1] constant({1e30})\nd = f32[1] constant({1})\ns = f32[1] add(x, c)\n"
+        "ROOT r = f32[1] add(s, d)", [[-1e30]],
+    ),
+    Finding(
+        "convert_of_a_bf16_sum", "a sum in bf16 that is converted to f32 is not rounded to bf16", "TYPE-10",
+        "x = bf16[1] parameter(0)\ny = bf16[1] parameter(1)\ns = bf16[1] add(x, y)\nROOT r = f32[1] convert(s)",
+        [[-3], [0.04]],
+    ),
+    Finding(
+        "scatter_of_one_operand_with_two_updates", "scatter of one operand twice returns the first result twice",
+        "SCATTER-18",
+        "x = s32[3] parameter(0)\ni = s32[2,1] parameter(1)\nu = s32[2] parameter(2)\nv = s32[2] parameter(3)\n"
+        f"ROOT r = (s32[3], s32[3]) scatter(x, x, i, u, v), {_PLACES}, to_apply=f",
+        [[1, 2, 3], [[0], [1]], [10, 20], [30, 40]], _TAKE_TWO,
+    ),
+    Finding(
+        "scatter_of_windows_of_the_same_operand", "scatter of windows of one operand twice, with the same updates, loses a window",
+        "SCATTER-16 SCATTER-18",
+        "x = s32[4] parameter(0)\ni = s32[2,1] parameter(1)\nu = s32[2,2] parameter(2)\n"
+        "ROOT r = (s32[4], s32[4]) scatter(x, x, i, u, u), update_window_dims={0}, inserted_window_dims={}, "
+        "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=f",
+        [[0] * 4, [[0], [2]], [[7, 8], [9, 10]]], _TAKE_TWO,
+    ),
+    Finding(
+        "select_and_scatter_without_windows", "select-and-scatter whose padding cuts off more than there is ends the process", "SAS-7 WIN-4",
+        "x = f32[1] parameter(0)\ns = f32[0] parameter(1)\ni = f32[] constant(0)\n"
+        "ROOT r = f32[1] select-and-scatter(x, s, i), window={size=1 pad=-1_-1}, select=g, scatter=f", [[1], []],
+        (_GE + _ADD).replace("TYPE", "f32"),
     ),
 )  # fmt: skip
 
