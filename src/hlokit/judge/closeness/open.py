@@ -43,8 +43,8 @@ _where: Any = np.where
 
 @dataclass(frozen=True)
 class Site:
-    """An instruction as it runs: its operands, arrays all, the value that the reference gives, and randomness; `choice`,
-    drawn once for a run, where an engine does the same each time that an instruction runs."""
+    """An instruction as it runs: its operands, arrays all, the value that the reference gives, and randomness. `choice`
+    is drawn once for a run: an engine does the same each time that an instruction of a loop runs."""
 
     process: Process
     instruction: Instruction

@@ -445,7 +445,8 @@ def _perturbed(
         source = np.random.default_rng((*parts, process.device) if process.device else seed)
         seen = set[str]() if met is None else met
         choice = np.random.default_rng((*parts, 1)).random()
-        noise = _Noise(source, nan_sign, rounding, flushes, tuple(rules), seen, passes, most_passes or {}, reorders, choice)
+        most = most_passes or {}
+        noise = _Noise(source, nan_sign, rounding, flushes, tuple(rules), seen, passes, most, reorders, choice)
         with np.errstate(all="ignore"):
             return _valid(_Perturbed(noise, before, process).value_of(module.entry, arguments))
 
