@@ -456,7 +456,7 @@ def _perturbed(
 @dataclass(frozen=True)
 class _Noise:
     """The changes of a run. `flushes`: contractions take denormals for zeros. `rules`: those that leave values open,
-    `met`, `passes`, `most_passes`, `reorders`: those of `_perturbed`."""
+    `met`, `passes`, `most_passes`, `reorders`: those of `_perturbed`. `choice`: the one number that `open.Site` has."""
 
     source: np.random.Generator
     nan_sign: float
@@ -468,7 +468,6 @@ class _Noise:
     most_passes: Mapping[Computation, int] = field(default_factory=dict[Computation, int])
     reorders: bool = False
     choice: float = 1.0
-    """That of `open.Site`."""
 
     @property
     def overflows(self) -> bool:
