@@ -116,7 +116,8 @@ class Judgement:
         if self.instruction:
             lines.append(f"  {'fails on' if self.verdict == 'failed' else 'first wrong value'}: {self.instruction}")
         elif self.verdict == "undecided":
-            lines.append("  no instruction is known to be wrong by itself; a report (--report FOLDER) has the smallest program that differs")
+            smallest = "a report (--report FOLDER) has the smallest program that differs"
+            lines.append(f"  no instruction is known to be wrong by itself; {smallest}")
         if self.guilty:
             lines.append(f"  made by the pass {self.guilty}")
         if self.kernel:
