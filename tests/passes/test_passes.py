@@ -8,6 +8,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.hlo.module import HloModule
+from hlokit.hlo.sources import scope, source_lines
 from hlokit.interpreter.order import evaluation_order
 from tests.counting import function_calls
 from tests.golden.programs import BUNDLED, program_names, read_program
@@ -58,6 +59,32 @@ def test_programs_keep_their_bits(name: str) -> None:
     assert str(again) == str(after), "not deterministic"
     want, got = hk.evaluate(module, *program.inputs), hk.evaluate(after, *program.inputs)
     assert bits(got) == bits(want)
+
+
+def test_what_a_pass_adds_has_the_metadata_of_what_it_replaces() -> None:
+    """And what was there before has none of it."""
+    module = parse("""x = f32[4] parameter(0) a = f32[4] exponential(x)
+        ROOT r = f32[4] negate(a), metadata={source_file="f.py" source_line=3}""")
+    entry, old = module.entry, module.entry.root
+    (before,) = old.operands
+    inner = entry.add(hk.OPS["sine"](), [before])
+    entry.replace(old, entry.add(hk.OPS["cosine"](), [inner]))
+    assert [str(line) for i in (entry.root, inner) for line in source_lines(i)] == ["f.py:3"] * 2
+    assert source_lines(before) == []
+
+
+def test_inlined_instructions_without_a_line_have_the_calls() -> None:
+    module = parse(
+        'x = f32[4] parameter(0) ROOT c = f32[4] call(x), to_apply=f, metadata={source_file="f.py" source_line=3}',
+        """f { x = f32[4] parameter(0) a = f32[4] negate(x), metadata={op_name="neg"}
+            ROOT b = f32[4] abs(a), metadata={source_file="g.py" source_line=7} }
+        """,
+    )
+    found = hk.optimize(module, ["call-inliner"]).entry
+    assert {i.opcode: (scope(i), [str(line) for line in source_lines(i)]) for i in found.post_order()[1:]} == {
+        "negate": ("neg", ["f.py:3"]),
+        "abs": ("", ["g.py:7"]),
+    }
 
 
 @pytest.mark.parametrize("is_wide", [False, True])

@@ -283,8 +283,8 @@ class Computation:
         """Replaces `old` by `new` in all its users (except `new` itself) and as the root. `old` remains, unused.
 
         The shapes must be equal except for the layout: a user that depends on the layout is given a copy in the layout
-        of `old`. Control dependencies remain with `old`. `new`, and what it is made of, takes over the metadata of
-        `old` if it has none.
+        of `old`. Control dependencies remain with `old`. `new`, and instructions under it that were added after `old`,
+        take over the metadata of `old` if they have none.
 
         Parameters
         ----------
@@ -622,12 +622,13 @@ def _take_over_line(call: Instruction, copy: Instruction) -> None:
 
 
 def _take_over_metadata(old: Instruction, new: Instruction) -> None:
+    """For all that was added to replace `old`, not for what was there before."""
     metadata = old.extra.metadata if old.extra is not None else None
     stack = [new] if metadata is not None else []
     while stack:
         instruction = stack.pop()
         has_own = instruction.extra is not None and instruction.extra.metadata is not None
-        if not has_own and instruction.operands:  # parameters and constants may be those of others
+        if instruction.id > old.id and not has_own:
             instruction.ensure_extra().metadata = metadata
             stack += instruction.operands
 

@@ -21,6 +21,7 @@ from jax.experimental import checkify
 import hlokit as hk
 import hlokit.interop.jax as hj
 from hlokit.errors import ArgumentError, EvaluationError, UnsupportedError
+from hlokit.hlo.sources import source_lines
 from tests.jax.interop.compare import agrees, matrix
 
 X = np.float32([0.5, 1.5, -2.0])
@@ -43,6 +44,13 @@ class State(NamedTuple):
 
 
 # -- lower
+
+
+def test_lower_keeps_the_lines_of_the_script() -> None:
+    module = hj.lower(lambda x: jnp.sort(x) * 2, X)
+    (product,) = (i for i in module.entry.instructions if i.opcode == "multiply")
+    (line, *_) = source_lines(product)
+    assert line.file == __file__ and "jnp.sort(x) * 2" in Path(__file__).read_text(encoding="utf-8").splitlines()[line.line - 1]
 
 
 def test_lower_gives_a_module() -> None:

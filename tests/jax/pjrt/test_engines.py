@@ -100,5 +100,5 @@ atexit.register(lambda: print("reports", len(reports)))
     assert re.search(r"%  jit_series: \S+ (us|ms) in 1 call\n", text), text
     rows = [line.split() for line in text.splitlines() if line.split()[:1] in (["jit_train"], ["jit_series"])]
     assert {row[0] for row in rows} == {"jit_train", "jit_series"}, text
-    assert all(row[-1].startswith("<string>:") for row in rows), text
+    assert all(row[-1].startswith("<string>:") for row in rows if "(copy)" not in row), text
     assert any("7" in row for row in rows) and text.rstrip().endswith("GF/s in f32"), text

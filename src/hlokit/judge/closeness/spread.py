@@ -53,6 +53,8 @@ does not end where each step is off by more than that."""
 _where: Any = np.where
 _ROOM = 30.0
 """The result may be so many times the spread of the runs away from them."""
+_OF_ALL_DEVICES = 2**31
+"""In a seed, in the place of a device's number: for what is drawn once for all of them."""
 _MET_NAN = "NaN"
 """An entry of `met`: an instruction gives a NaN, whose sign no rule tells."""
 _NARROW_ROOM = 8.0
@@ -444,7 +446,7 @@ def _perturbed(
     def run(process: Process, arguments: Sequence[Any]) -> Any:
         source = np.random.default_rng((*parts, process.device) if process.device else seed)
         seen = set[str]() if met is None else met
-        choice = np.random.default_rng((*parts, 1)).random()
+        choice = np.random.default_rng((*parts, _OF_ALL_DEVICES)).random()
         most = most_passes or {}
         noise = _Noise(source, nan_sign, rounding, flushes, tuple(rules), seen, passes, most, reorders, choice)
         with np.errstate(all="ignore"):
