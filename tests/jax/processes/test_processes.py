@@ -76,9 +76,9 @@ def test_a_killed_process_fails_the_others_with_its_number_and_the_collective(wh
 
 
 @needs_mpi
-def test_a_process_that_compiles_hears_of_a_loss_between_two_stages() -> None:
+def test_a_process_that_compiles_hears_of_a_loss_between_two_stages(tmp_path: Path) -> None:
     with plugged() as variables:
-        done = launched(2, str(SCRIPTS / "compiling.py"), "1", environment=variables)
+        done = launched(2, str(SCRIPTS / "compiling.py"), "1", str(tmp_path), environment=variables)
     lost = "rank 1 is gone: its process ended"
     assert f"error: {lost}; rank 0 raises this error when it runs the next program with it" in done.stderr, done.stderr
     said = re.search(rf"process 0 after ([0-9.]+) s: .*{lost}; rank 0 compiles jit__lambda", done.stdout)
@@ -86,9 +86,9 @@ def test_a_process_that_compiles_hears_of_a_loss_between_two_stages() -> None:
 
 
 @needs_mpi
-def test_a_process_that_compiles_prints_the_loss_of_jax_s_coordinator_which_ends_it() -> None:
+def test_a_process_that_compiles_prints_the_loss_of_jax_s_coordinator_which_ends_it(tmp_path: Path) -> None:
     with plugged() as variables:
-        done = launched(2, str(SCRIPTS / "compiling.py"), "0", environment=variables)
+        done = launched(2, str(SCRIPTS / "compiling.py"), "0", str(tmp_path), environment=variables)
     assert "[1] error: rank 0 is gone: its process ended; rank 1 raises" in done.stderr, done.stdout + done.stderr
 
 

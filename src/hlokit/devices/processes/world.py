@@ -92,8 +92,10 @@ class World:
         """The program that this rank has begun, and others have not yet."""
         self._is_ending = False
         """This rank is through with its program, and others may not be."""
+        self._told_loss: Message = {}
+        """The loss of a process, as the hub told it."""
         self._unplaced: Message | None = None
-        """The loss of a process that came between runs."""
+        """That loss, if it came between runs."""
         self._grace: threading.Timer | None = None
         """Runs `_give_up` some time after a process is gone."""
         self._numbers: dict[Instruction, int] = {}
@@ -289,7 +291,14 @@ class World:
 
     def _end(self, interrupt: BaseException | None) -> None:
         message = self._await("over", at_once=self.lost is not None)  # a rank that has heard it may have left since
-        self._is_ending = False
+        with self._lock:
+            self._is_ending = False
+            is_after = self.lost is not None and self._unplaced is None and not self._is_said
+            if is_after:  # all have ended this run without it
+                self._unplaced = self._told_loss
+                self.lost = error_from(self._told_loss)
+        if is_after:
+            self._announce()
         sizes = [(source, v["tag"], packed_size(arrays_of(v["header"]))) for source, v in message["left"]]
         self._engine.finish_sending(sizes)
         failure = message["failure"]
@@ -567,8 +576,7 @@ class World:
         if message["is"] == "lost" and self.lost is None:
             self.is_broken = not message["left"]
             self._lose(message["error"])
-            if self.is_broken and self._unplaced:  # at once: without its coordinator JAX ends this process
-                self._print_lost()
+            self._announce()
             if message["failed"] and self._unplaced:
                 self.recorder.dump(message["error"]["text"])
             self._grace = threading.Timer(_GRACE_SECONDS, self._give_up, [message["failed"]])
@@ -586,9 +594,16 @@ class World:
                 party.done.set()
 
     def _lose(self, told: Message) -> None:
-        places = self._places()
-        self._unplaced = None if places else told
-        self.lost = error_from({**told, "text": "; ".join([told["text"], *places])})
+        with self._lock:
+            places = self._places()
+            self._told_loss = told
+            self._unplaced = None if places else told
+            self.lost = error_from({**told, "text": "; ".join([told["text"], *places])})
+
+    def _announce(self) -> None:
+        """Prints at once a loss that no program of this rank meets: without its coordinator JAX ends this process."""
+        if self.is_broken and self._unplaced:
+            self._print_lost()
 
     def _places(self) -> list[str]:
         """Where this rank's devices are."""
