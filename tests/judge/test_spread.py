@@ -139,3 +139,31 @@ ENTRY e { x = f64[100] parameter(0) z = f64[] constant(0) ROOT r = f64[] reduce(
     assert "reduce" in opcodes
     assert "exponential" not in opcodes
     assert any(i.opcode == "exponential" for i in module.instructions())
+
+
+SPECIAL = """HloModule m
+most {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT m = f32[] {0}(a, b) }}
+ENTRY e {{ x = f32[64] parameter(0) z = f32[] constant({1}) ROOT r = f32[] reduce(x, z), dimensions={{0}}, to_apply=most }}"""
+
+
+@pytest.mark.parametrize(
+    ("op", "start", "first", "value", "is_wrong"),
+    [
+        ("maximum", "-inf", np.nan, np.nan, False),
+        ("maximum", "-inf", np.nan, -np.inf, True),
+        ("maximum", "-inf", np.nan, 1.0, True),
+        ("maximum", "-inf", np.inf, np.nan, True),
+        ("maximum", "-inf", np.inf, -np.inf, True),
+        ("add", "0", -np.inf, -np.inf, False),
+        ("add", "0", -np.inf, np.nan, True),
+        ("add", "0", 1e38, np.inf, False),
+        ("add", "0", 1e38, np.nan, False),  # of numbers that overflow, as some in other orders do not
+    ],
+)
+def test_infinities_and_nans_of_the_arguments_are_no_others(
+    op: str, start: str, first: float, value: float, is_wrong: bool
+) -> None:
+    module, numbers = hk.parse(SPECIAL.format(op, start)), np.ones(64, np.float32)
+    numbers[:8] = first
+    found = Spread(module, [numbers]).near((np.float32(value),), (hk.evaluate(module, numbers),))
+    assert (found is not None) == is_wrong, found

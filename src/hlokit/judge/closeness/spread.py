@@ -57,12 +57,15 @@ _OF_ALL_DEVICES = 2**31
 """In a seed, in the place of a device's number: for what is drawn once for all of them."""
 _MET_NAN = "NaN"
 """An entry of `met`: an instruction gives a NaN, whose sign no rule tells."""
+_MADE = "overflow"
+"""An entry of `met`: an infinity or a NaN comes from finite numbers, or might in other steps."""
 _NARROW_ROOM = 8.0
 """The same for types narrower than f32, where 30 times the spread can be more than the numbers themselves."""
 
 
 class _Exact(NamedTuple):
-    """Facts of a run that rounds as the reference does: `_MET_NAN`, if it met one, and the passes of each loop."""
+    """Facts of a run that rounds as the reference does: what of `_MET_NAN` and `_MADE` it met, and the passes of each
+    loop."""
 
     met: set[str]
     passes: dict[Computation, int]
@@ -110,8 +113,19 @@ class Spread:
         orders: Sequence[Sequence[Any]] = ()
         for runs, orders in self._stages(rules):
             if _beyond(ours, theirs, loose, runs, orders) is None:
-                return None
+                return None if loose else self._unlike(ours, theirs, [*runs, *orders])
         return _beyond(self._but_for_signs(ours, theirs), theirs, loose, runs, orders)
+
+    def _unlike(self, ours: Any, theirs: Any, runs: Sequence[Sequence[Any]]) -> str | None:
+        """The place where the reference and all runs have the same infinity, or NaN, and ours has none, if all of them
+        come from the arguments; where numbers overflow, other steps may lead to others."""
+        for number, (a, b) in enumerate(zip(leaves(ours), leaves(theirs), strict=True)):
+            if a.dtype.kind == "c" or not is_floating(a.dtype):
+                continue
+            differ = _special_to_all(b, [run[number] for run in runs]) & ~_alike(a, b)
+            if differ.any() and _MADE not in self._exact.met:
+                return place(number, a, b, differ, "")
+        return None
 
     def hangs_on_signs(self, ours: Any, theirs: Any) -> bool:
         """Whether the reference's elements that ours differ from have other bits too, where NaNs have other signs."""
@@ -364,10 +378,32 @@ def _is_wild(array: Any) -> bool:
     """Whether an element is no number, or so large or small that products of four of them may be none."""
     if not is_array(array) or not (array.dtype.kind == "c" or is_floating(array.dtype)):
         return False
+    return not bool(np.all(_sizes(array)[1]))
+
+
+def _sizes(array: Any) -> tuple[Any, Any]:
+    """Absolute values, and which of them are neither so large nor so small that products of four may be no number."""
     info = info_of(array.real.dtype if array.dtype.kind == "c" else array.dtype)
     size = np.abs(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64))
-    moderate = (size < float(info.max) ** 0.25) & ((size == 0) | (size > float(info.smallest_normal) ** 0.25))
-    return not bool(np.all(moderate))
+    return size, (size < float(info.max) ** 0.25) & ((size == 0) | (size > float(info.smallest_normal) ** 0.25))
+
+
+def _makes_special(value: Any, operands: Sequence[Any]) -> bool:
+    """Whether an instruction makes an infinity or a NaN of operands that have none, or might make one in other steps:
+    it has a number so large or small that products of four may be none."""
+    is_special = False
+    for array in leaves(value):
+        if is_array(array) and (array.dtype.kind == "c" or is_floating(array.dtype)):
+            size, moderate = _sizes(array)
+            if not np.all(moderate | ~np.isfinite(size)):
+                return True
+            is_special = is_special or not np.all(np.isfinite(size))
+    return is_special and bool(operands) and not any(_has_special(a) for o in operands for a in leaves(o))
+
+
+def _has_special(array: Any) -> bool:
+    is_number = is_array(array) and (array.dtype.kind == "c" or is_floating(array.dtype))
+    return is_number and not bool(np.all(np.isfinite(_sizes(array)[0])))
 
 
 def _takes_other_steps(instruction: Instruction) -> bool:
@@ -396,14 +432,26 @@ def _far(a: Any, b: Any, others: Sequence[Any], moved: Sequence[Any], scale: Any
         room = _room(b, others, scale)
         beyond = np.maximum(np.abs(wide[1]), scale) + room >= float(info.max)  # may overflow
         far = ~(np.abs(wide[0] - nearest(wide[0], between)) <= room) & ~beyond
-        # what is no number in all runs is none here, either
-        alike = [(np.isnan(w) & np.isnan(wide[1])) | (w == wide[1]) for w in wide[2:]]
-        same = np.all(alike, axis=0) & ~np.isfinite(wide[1])
-        other = ~((np.isnan(wide[0]) & np.isnan(wide[1])) | (wide[0] == wide[1]))
     if loose:
         return steady & np.isfinite(wide[0]) & far
-    result: Any = _where(steady, far, same & other & np.isnan(wide[1]) & np.isfinite(wide[0]))
+    # what is no number in all runs is none here, either
+    special = _special_to_all(wide[1], wide[2:]) & np.isnan(wide[1])
+    result: Any = _where(steady, far, special & np.isfinite(wide[0]))
     return result
+
+
+def _special_to_all(expected: Any, others: Sequence[Any]) -> Any:
+    """Tells where the reference's value is an infinity or NaN, and so are the same elements of all others; nowhere if
+    a size at run time varies."""
+    if any(o.shape != expected.shape for o in others):
+        return np.zeros(expected.shape, bool)
+    return np.all([_alike(o, expected) for o in others], axis=0) & ~np.isfinite(expected.astype(np.float64))
+
+
+def _alike(a: Any, b: Any) -> Any:
+    """Tells for each element whether both are NaN, or equal."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return (np.isnan(a) & np.isnan(b)) | (a == b)
 
 
 def _room(expected: Any, others: Sequence[Any], scale: Any) -> Any:
@@ -435,7 +483,7 @@ def _perturbed(
     """The entry's value where every instruction's result is off by `rounding` times what its op may be off, in what it
     calls too, and is another by the rules that leave it open; of several devices a list.
 
-    met           gets those rules, and `_MET_NAN` where there is a NaN
+    met           gets those rules, `_MET_NAN` where there is a NaN, and, with `passes`, `_MADE`
     passes        gets how often each of these conditions of loops is computed, at most, each time its loop runs
     most_passes   how often a condition may be: after that it is false
     reorders      sums are as far off as other orders of their terms bring them
@@ -518,6 +566,8 @@ class _Perturbed(Process):
             if self.noise.flushes and _flushes(instruction):
                 operands = [_without_denormals(o) for o in operands]
             value = interpreter.run_instruction(self, instruction, operands)
+            if self.noise.passes is not None and _makes_special(value, operands):
+                self.noise.met.add(_MADE)
             if self.noise.reorders:
                 value = reordered(instruction, operands, value, self.noise.source)
             value = self.noise.other(self, instruction, operands, value)
