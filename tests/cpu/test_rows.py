@@ -314,3 +314,46 @@ ENTRY e {
     draw = np.random.default_rng(0)
     x, w = draw.random((500, 10), np.float32), draw.random(10, np.float32)
     assert np.allclose(executable(x, w), hk.evaluate(module, x, w), rtol=1e-5)
+
+
+LEXICOGRAPHIC = """most { p = c64[] parameter(0) q = c64[] parameter(1)
+  a = f32[] real(p) b = f32[] real(q) c = f32[] imag(p) d = f32[] imag(q)
+  equal = pred[] compare(a, b), direction=EQ further = pred[] compare(c, d), direction=GT
+  more = pred[] compare(a, b), direction=GT first = pred[] select(equal, further, more)
+  ROOT r = c64[] select(first, p, q) }"""
+SUM = "most { p = c64[] parameter(0) q = c64[] parameter(1) ROOT r = c64[] add(p, q) }"
+
+
+@pytest.mark.parametrize("shape", [(1000,), (9, 100), (50, 8), (50, 3), (100, 40)])
+@pytest.mark.parametrize("is_sum", [True, False])
+def test_folds_of_complex_numbers_along_rows(is_sum: bool, shape: tuple[int, ...]) -> None:
+    """Both parts of an accumulator go by vectors."""
+    result = "c64[" + ",".join(map(str, shape[:-1])) + "]"
+    sizes, last = ",".join(map(str, shape)), len(shape) - 1
+    text = f"""HloModule m
+    {SUM if is_sum else LEXICOGRAPHIC}
+    ENTRY e {{
+      x = c64[{sizes}] parameter(0)
+      i = c64[] parameter(1)
+      ROOT r = {result} reduce(x, i), dimensions={{{last}}}, to_apply=most
+    }}"""
+    source = np.random.default_rng(len(shape))
+    x = (source.integers(-50, 50, shape) + 1j * source.integers(-50, 50, shape)).astype(np.complex64)
+    module, start = hk.parse(text), np.complex64(3 - 2j)
+    compiled = hk.compile(module, threads=1)
+    np.testing.assert_array_equal(compiled(x, start), hk.evaluate(module, x, start))
+    if shape[-1] >= 40:
+        assert "vectors along" in compiled.as_text("loops")
+
+
+def test_cumulative_sums_of_complex_numbers_along_rows() -> None:
+    text = f"""HloModule m
+    {SUM}
+    ENTRY e {{
+      x = c64[3,100] parameter(0)
+      i = c64[] constant((0, 0))
+      ROOT r = c64[3,100] reduce-window(x, i), window={{size=1x100 pad=0_0x99_0}}, to_apply=most
+    }}"""
+    source = np.random.default_rng(0)
+    x = (source.integers(-50, 50, (3, 100)) + 1j * source.integers(-50, 50, (3, 100))).astype(np.complex64)
+    np.testing.assert_array_equal(hk.compile(hk.parse(text), threads=1)(x), np.cumsum(x, 1))

@@ -292,6 +292,31 @@ def test_scans_in_two_stages(op: str, backward: bool, sizes: tuple[int, ...], ax
     close(module, result, x, np.float32(0.75), exactly=op == "maximum")
 
 
+LOG_OF_SUM = """most { p = f32[] parameter(0) q = f32[] parameter(1)
+  d = f32[] subtract(p, q) m = f32[] maximum(p, q) s = f32[] add(p, q) other = pred[] compare(d, d), direction=NE
+  a = f32[] abs(d) n = f32[] negate(a) e = f32[] exponential(n) l = f32[] log-plus-one(e) t = f32[] add(m, l)
+  ROOT r = f32[] select(other, s, t) }
+"""
+
+
+@pytest.mark.parametrize("pads", ["99_0", "0_99"])
+def test_long_scans_by_associative_reducers_have_two_stages(pads: str) -> None:
+    body = """x = f32[2,100] parameter(0) i = f32[] constant({start})
+    ROOT r = f32[2,100] reduce-window(x, i), window={{size=1x100 pad=0_0x{pads}}}, to_apply=most"""
+    module = program(body.format(start="-inf", pads=pads), LOG_OF_SUM)
+    result = after(module, ReduceWindowRewriter(few=64))
+    assert opcodes(result).count("reduce-window") == 2 and opcodes(result).count("map") == 1
+    x = random(2, 100)
+    x[0, 3] = -np.inf
+    close(module, result, x)
+    for other in (program(body.format(start="0", pads=pads), LOG_OF_SUM), program(body.format(start="-inf", pads=pads), NOT_ONE)):
+        assert opcodes(after(other, ReduceWindowRewriter(few=64))) == ["reduce-window"]
+
+
+NOT_ONE = """most { p = f32[] parameter(0) q = f32[] parameter(1) n = f32[] negate(q) ROOT r = f32[] maximum(p, n) }
+"""
+
+
 def test_windows_that_are_no_long_scans_stay() -> None:
     for window in ("size=3 pad=1_1", "size=96 pad=95_0 stride=2", "size=90 pad=89_0"):
         size = {"3": 96, "9": 48 if "stride" in window else 96}[window[5]]

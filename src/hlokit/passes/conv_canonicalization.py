@@ -52,32 +52,45 @@ class ConvCanonicalization(Pass):
 def _as_dot(conv: Instruction, op: Convolution, computation: Computation) -> Instruction | None:
     """The same sums as a dot, brought to the dimensions of the convolution; None if they are not a dot."""
     (lhs, rhs), numbers = conv.operands, op.dim_labels
-    if op.feature_group_count != 1 or op.batch_group_count != 1 or conv.shape.dtype is dtypes.f8e8m0fnu:  # has no 0
+    if op.feature_group_count != 1 or not conv.shape.size or conv.shape.dtype is dtypes.f8e8m0fnu:  # has no 0
         return None
     spatial = list(zip(numbers.lhs[2:], numbers.rhs[2:], numbers.output[2:], op.window.dimensions, strict=True))
     single = [entry for entry in spatial if _sees_one(entry[3])]
-    whole = [entry for entry in spatial if not _sees_one(entry[3])]
-    if not all(_sees_all(d, lhs.shape.dimensions[i]) for i, _, _, d in whole) or not conv.shape.size:
+    once = [entry for entry in spatial if not _sees_one(entry[3])]
+    taps = {i: _taps_inside(d, lhs.shape.dimensions[i]) for i, _, _, d in once}
+    is_grouped = op.batch_group_count != 1
+    if not all(taps.values()) or (is_grouped and (single or not _has_groups_of_one(conv, op))):
         return None
-    lhs = _seen(lhs, {i: d.stride for i, _, _, d in single}, computation)
+    strided = {i: range(0, lhs.shape.dimensions[i], d.stride) for i, _, _, d in single}
+    lhs = _part(lhs, strided | {i: _places(d, taps[i]) for i, _, _, d in once}, computation)
+    rhs = _part(rhs, {k: taps[i] for i, k, _, _ in once}, computation)
     ones = [k for _, k, _, _ in single]
     kept = [d for d in range(rhs.shape.rank) if d not in ones]
     rhs = reshaped(rhs, [rhs.shape.dimensions[d] for d in kept])
     place = {d: i for i, d in enumerate(kept)}
-    left = (numbers.input_feature_dimension, *(i for i, _, _, _ in whole))
-    right = (place[numbers.kernel_input_feature_dimension], *(place[k] for _, k, _, _ in whole))
+    left = (numbers.input_feature_dimension, *(i for i, _, _, _ in once))
+    right = (place[numbers.kernel_input_feature_dimension], *(place[k] for _, k, _, _ in once))
     goes_to = {numbers.input_batch_dimension: numbers.output_batch_dimension, **{i: o for i, _, o, _ in single}}
     order = [goes_to[d] for d in range(lhs.shape.rank) if d not in left] + [numbers.output_feature_dimension]
+    batch: tuple[tuple[int, ...], tuple[int, ...]] = (), ()
+    if is_grouped:
+        order = [numbers.output_feature_dimension]
+        batch = (numbers.input_batch_dimension,), (place[numbers.kernel_output_feature_dimension],)
     padding = {o: _padding(d) for _, _, o, d in single}
     sizes = list(conv.shape.dimensions)
     for i, _, o, _ in single:
         sizes[o] = lhs.shape.dimensions[i]
     output = conv.shape.with_dimensions([sizes[o] for o in order])
-    dot = computation.add(Dot((), left, (), right, op.operand_precision, None, output), [lhs, rhs])
+    dot = computation.add(Dot(batch[0], left, batch[1], right, op.operand_precision, None, output), [lhs, rhs])
     ascending = tuple(sorted(range(len(order)), key=order.__getitem__))
     if ascending != tuple(range(len(order))):
         dot = computation.add(Transpose(ascending), [dot])
     return _padded(conv, reshaped(dot, sizes), padding, computation)
+
+
+def _has_groups_of_one(conv: Instruction, op: Convolution) -> bool:
+    """Whether each batch group makes one element of the result, of a type whose sums loops take as fast as kernels."""
+    return conv.shape.size == op.batch_group_count and conv.shape.dtype in (dtypes.f32, dtypes.f64)
 
 
 def _as_multiply(conv: Instruction, op: Convolution, computation: Computation) -> Instruction | None:
@@ -92,7 +105,7 @@ def _as_multiply(conv: Instruction, op: Convolution, computation: Computation) -
     spatial = list(zip(numbers.lhs[2:], numbers.output[2:], op.window.dimensions, strict=True))
     if not all(_sees_one(d) for _, _, d in spatial):
         return None
-    lhs = _seen(lhs, {i: d.stride for i, _, d in spatial}, computation)
+    lhs = _part(lhs, {i: range(0, lhs.shape.dimensions[i], d.stride) for i, _, d in spatial}, computation)
     goes_to = {numbers.input_batch_dimension: numbers.output_batch_dimension, **{i: o for i, o, _ in spatial}}
     made_at = numbers.output_feature_dimension
     goes_to[feature] = made_at
@@ -117,11 +130,14 @@ def _spread(operand: Instruction, places: Sequence[int], whole: Shape, computati
     return computation.add(Broadcast(tuple(sorted(places)), whole), [operand])
 
 
-def _seen(lhs: Instruction, strides: Mapping[int, int], computation: Computation) -> Instruction:
-    """The elements of an input that windows of size 1 with these strides see."""
-    if all(stride == 1 for stride in strides.values()):
-        return lhs
-    return computation.add(Slice(tuple((0, n, strides.get(k, 1)) for k, n in enumerate(lhs.shape.dimensions))), [lhs])
+def _part(operand: Instruction, places: Mapping[int, range], computation: Computation) -> Instruction:
+    """The elements at these places of dimensions."""
+    sizes = operand.shape.dimensions
+    every = [places.get(k, range(n)) for k, n in enumerate(sizes)]
+    if all(taken == range(n) for taken, n in zip(every, sizes)):
+        return operand
+    ranges = tuple((taken.start, taken[-1] + 1, taken.step) for taken in every)
+    return computation.add(Slice(ranges), [operand])
 
 
 def _padding(d: WindowDimension) -> PaddingDimension:
@@ -148,6 +164,15 @@ def _sees_one(d: WindowDimension) -> bool:
     return d.size == 1 and (is_plain or d.stride == 1)
 
 
-def _sees_all(d: WindowDimension, size: int) -> bool:
-    plain = d.padding_low == d.padding_high == 0 and d.base_dilation == 1 and d.window_dilation == 1
-    return plain and d.size == size and not d.reversal
+def _taps_inside(d: WindowDimension, size: int) -> range:
+    """The elements of a window that takes one place on so many elements which meet those; none of other windows."""
+    if d.reversal or d.base_dilation != 1 or d.output_size(size) != 1:
+        return range(0)
+    first = max(0, -(-d.padding_low // d.window_dilation))
+    return range(first, min(d.size, (size - 1 + d.padding_low) // d.window_dilation + 1))
+
+
+def _places(d: WindowDimension, taps: range) -> range:
+    """The elements that these of a window meet."""
+    first = taps.start * d.window_dilation - d.padding_low
+    return range(first, first + len(taps) * d.window_dilation, d.window_dilation)

@@ -9,7 +9,7 @@ from hlokit.cpu.emit.loops import axis_loop, by_vectors
 from hlokit.cpu.emit.scope import Scope
 from hlokit.cpu.emit.values import Values, row_place
 from hlokit.cpu.llvm import Index, LaneMask, Pointer, Value, register_type
-from hlokit.cpu.loops.expr import HOLE, Fold, LoopAxis, Node, children, identity_name, reachable, runtime_nodes
+from hlokit.cpu.loops.expr import HOLE, Fold, LoopAxis, Node, children, reachable, runtime_nodes
 from hlokit.cpu.loops.reassociation import counter
 from hlokit.cpu.math import primitives
 from hlokit.types.dtype import DType
@@ -186,9 +186,8 @@ class Folds:
         """The initial value of all lanes: a known op's identity, else the init, which may be taken several times."""
         data: Fold = fold.data
         dtype = data.inits[k].dtype
-        name = identity_name(data.combined[0]) if len(data.inits) == 1 else None
-        if name is not None:
-            return primitives.constant(self.emission.fn, identity_value(name, dtype), dtype, lanes)
+        if data.operations:
+            return primitives.constant(self.emission.fn, identity_value(data.operations[k], dtype), dtype, lanes)
         return self.values.spread(self.values.value(data.inits[k], scope), lanes, scope)
 
     def _across(self, group: list[Node], values: Sequence[Value], lanes: int, scope: Scope) -> list[Value]:
@@ -207,8 +206,8 @@ class Folds:
                         low, high = _in_order(low, high, count)
                 mine = self.combined_lanes(data, low, high, half, scope)
                 width = half
-            if len(data.inits) == 1 and identity_name(data.combined[0]) is not None:
-                mine = self.combined(data, [self.values.value(data.inits[0], scope)], mine, scope)
+            if data.operations:
+                mine = self.combined(data, [self.values.value(init, scope) for init in data.inits], mine, scope)
             results += mine
         return results
 

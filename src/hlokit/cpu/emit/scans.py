@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hlokit.cpu.emit.folds import Folds
 from hlokit.cpu.emit.scope import Scope
 from hlokit.cpu.llvm import I1, Value
-from hlokit.cpu.loops.expr import Fold, LoopAxis, Node, identity_name
+from hlokit.cpu.loops.expr import Fold, LoopAxis, Node
 
 
 class Scans:
@@ -55,7 +55,7 @@ class Scans:
         totals = _last_lanes(values, scope)
         before = [self.values.spread(value, lanes, scope) for value in carried]
         values = self.folds.combined_lanes(fold, before, values, lanes, scope)
-        if len(values) == 1 and identity_name(fold.combined[0]) in ("add", "mul"):
+        if fold.operations and {*fold.operations} <= {"add", "mul"}:
             # the same sum; what the next step begins with waits for one addition alone
             return values, self.folds.combined(fold, carried, totals, scope)
         return values, _last_lanes(values, scope)

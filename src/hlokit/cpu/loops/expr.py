@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,18 @@ class Fold:
     valid: Node | None = None
     scan: LoopAxis | None = None
     ordered: bool = False
+
+    @cached_property
+    def operations(self) -> tuple[str, ...]:
+        """For each accumulator the primitive that takes its element in, as `identity_name` knows it; none at all where
+        an accumulator is made otherwise, or of others."""
+        count = len(self.inits)
+        if self.ordered:
+            return ()
+        found = [_on_holes(node) for node in self.combined]
+        own = [{self.slots[k], self.slots[count + k]} for k in range(count)]
+        names = [name for (name, holes), pair in zip(found, own, strict=True) if name is not None and holes == pair]
+        return tuple(names) if len(names) == count else ()
 
 
 def affine_deps(affine: Affine) -> int:
@@ -245,11 +258,17 @@ def reachable(roots: Sequence[Node], below: Callable[[Node], Sequence[Node]] = c
 
 def identity_name(node: Node) -> str | None:
     """The primitive, for one of add, mul, max, min, and, or, xor on the two holes (narrow floats: in f32)."""
+    name, holes = _on_holes(node)
+    return name if {place for place, _ in holes} == {0, 1} and len({part for _, part in holes}) == 1 else None
+
+
+def _on_holes(node: Node) -> tuple[str | None, set[tuple[int, int]]]:
+    """Such a primitive on two holes, and their data."""
+    args = list(node.args)
     if node.op == "convert" and node.args[0].op in ("add", "mul", "max", "min"):
         node = node.args[0]
         args = [a.args[0] if a.op == "convert" else a for a in node.args]
-    else:
-        args = list(node.args)
-    if node.op in ("add", "mul", "max", "min", "and", "or", "xor") and [a.op for a in args] == ["hole", "hole"]:
-        return node.op if {a.data[0] for a in args} == {0, 1} and args[0].data[1] == args[1].data[1] else None
-    return None
+    is_known = node.op in ("add", "mul", "max", "min", "and", "or", "xor")
+    if is_known and [a.op for a in args] == ["hole", "hole"]:
+        return node.op, {a.data for a in args}
+    return None, set()

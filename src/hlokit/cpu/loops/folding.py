@@ -87,7 +87,8 @@ class FoldBuilder:
                 return self._scan(instruction, operands, inits, Turned(combiner), index, k, forwards=False)
         steps = prod(d.size for d in spec.dimensions)
         leaves = [operand.leaf for operand in operands]
-        few = steps <= _UNROLLED and (steps <= costs.DEINTERLEAVED or not self._gathers(spec.dimensions, leaves))
+        numbers = steps * (2 if any(leaf.shape.dtype.is_complex for leaf in leaves) else 1)
+        few = steps <= _UNROLLED and (numbers <= costs.DEINTERLEAVED or not self._gathers(spec.dimensions, leaves))
         if few and self._is_small(leaves, _WRITTEN // steps):
             self.bound.append(None)
             values = self._written_out(spec.dimensions, operands, inits, combiner, index)
@@ -98,8 +99,8 @@ class FoldBuilder:
     def _gathers(self, dimensions: Sequence[FoldDimension], leaves: Sequence[Leaf]) -> bool:
         """Whether lanes would be gathered at each step from an array of which each element is met once, where a loop
         reads along the rows. Inside a loop of another fold, which takes the lanes then, gathers are worth it."""
-        sizes = leaves[0].shape.dimensions
-        if _apart(dimensions, sizes) <= costs.DEINTERLEAVED or any(axes is not None for axes in self.bound):
+        sizes, parts = leaves[0].shape.dimensions, 2 if leaves[0].shape.dtype.is_complex else 1
+        if parts * _apart(dimensions, sizes) <= costs.DEINTERLEAVED or any(axes is not None for axes in self.bound):
             return False
         return any(leaf.shape.size >= prod(sizes) for leaf in self._in_memory(leaves))
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from hlokit.cpu.loops.expr import Fold, Node, identity_name
+from hlokit.cpu.loops.expr import Fold, Node
 
 
 def reassociates(fold: Fold) -> bool:
     """Whether the steps of a fold may be taken in any grouping and order (REDUCE-9).
 
-    True of one op on (accumulator, element) that is associative and commutative, and of selections, each of whose
-    results is one of the two: not always the same one, which would be the first or the last of all. Selections of
-    several values at once (argmax) ask of equals, and of NaN, which came first: one value must tell (`counter`).
+    True where each accumulator takes its element in by one op that is associative and commutative, and of selections,
+    each of whose results is one of the two: not always the same one, which would be the first or the last of all.
+    Selections of several values at once (argmax) ask of equals, and of NaN, which came first: one value must tell
+    (`counter`). The parts of a complex number are one value.
     """
     if fold.ordered:
         return False
-    n = len(fold.inits)
-    if n == 1 and identity_name(fold.combined[0]) is not None:
+    if fold.operations:
         return True
-    if n > 1 and fold.scan is None and counter(fold) is None:
+    values = {place for place, _ in fold.slots[: len(fold.inits)]}
+    if len(values) > 1 and fold.scan is None and counter(fold) is None:
         return False
     return all(node.op == "select" and _selects(node) for node in fold.combined)
 
