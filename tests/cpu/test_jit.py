@@ -460,4 +460,4 @@ def test_linkers_go_with_their_libraries() -> None:
     assert all(library.address("f") for library in libraries)
     del libraries
     gc.collect()
-    assert sum(linker() is not None for linker in set(linkers)) <= 1
+    assert sum(linker() is not None for linker in set(linkers)) <= 2  # the first and the last have others' libraries, too

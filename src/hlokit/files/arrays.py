@@ -23,10 +23,17 @@ def arrays_in(content: bytes) -> dict[str, _Array]:
     if not content.startswith((b"PK", b"\x93NUMPY")):
         raise ArgumentError("not an .npz of arrays")
     try:
-        found: Any = np.load(BytesIO(content), allow_pickle=False)
-        return {"arr_0": found} if isinstance(found, np.ndarray) else dict(found)
+        try:
+            return _loaded(content)
+        except SystemError:  # Python 3.11 may fail so in a thread, while NumPy reads the header: cpython#106905
+            return _loaded(content)
     except (BadZipFile, ValueError, TypeError, EOFError, MemoryError, NotImplementedError, zlib.error) as error:
         raise ArgumentError(f"not an .npz of arrays: {error}") from None
+
+
+def _loaded(content: bytes) -> dict[str, _Array]:
+    found: Any = np.load(BytesIO(content), allow_pickle=False)
+    return {"arr_0": found} if isinstance(found, np.ndarray) else dict(found)
 
 
 def arguments_from_arrays(module: HloModule, arrays: Mapping[str, _Array]) -> list[Any]:
