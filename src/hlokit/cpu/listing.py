@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hlokit.cpu.loops.expr import Buffer, Fold, LoopAxis, Node, RuntimeInt, children, identity_name, reachable
+from hlokit.cpu.loops.expr import Buffer, Fold, LoopAxis, Node, RuntimeInt, children, reachable
 from hlokit.cpu.loops.nest import Loops, Store, places_of
 from hlokit.cpu.lower.portion import portions
 from hlokit.cpu.lower.steps import (
@@ -94,6 +94,8 @@ class _Program:
     def step(self, step: Step) -> Iterator[str | Line]:
         names = ", ".join("%" + i.name for i in step.instructions)
         moved = f"reads {_names(step.reads)}; writes {_names(step.writes)}"
+        if isinstance(step, RoutineStep) and step.starts:
+            moved += "".join(f"; operand {n} from byte {start} on" for n, start in step.starts.items())
         if isinstance(step, KernelStep):
             (function, _), *_ = self.program.prepared[step].phases
             yield f"kernel {names} as @{function}: {moved}"
@@ -248,7 +250,7 @@ class _Kernel:
 
     def _fold(self, node: Node, around: tuple[LoopAxis, ...]) -> Iterator[str]:
         fold: Fold = node.data
-        name = identity_name(fold.combined[0]) if len(fold.combined) == 1 else None
+        name = ", ".join(dict.fromkeys(fold.operations)) or None
         over = f"along {self.axes[fold.scan]}" if fold.scan is not None else "over " + ", ".join(
             f"{self.axes[a]} in {a.extent}" for a in fold.bound
         )  # fmt: skip

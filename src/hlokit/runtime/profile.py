@@ -333,7 +333,7 @@ def _moved(step: Step) -> int:
         return 0 if step.vanished else 2 * step.writes[0].nbytes
     if isinstance(step, KernelStep):
         return kernel_bytes(step)
-    return sum(buffer.nbytes for buffer in dict.fromkeys((*step.reads, *step.writes)))
+    return step.nbytes
 
 
 def kernel_bytes(step: KernelStep) -> int:

@@ -89,10 +89,9 @@ def _work(step: Step) -> float:
     if isinstance(step, KernelStep):
         return step.loops.work
     if isinstance(step, (RoutineStep, PackStep, CopyStep)):
-        touched = sum(buffer.nbytes for buffer in (*step.reads, *step.writes))
         if isinstance(step, CopyStep):
-            return 0.0 if step.vanished else 0.05 * touched
-        return 100.0 + touched
+            return 0.0 if step.vanished else 0.05 * step.nbytes
+        return 100.0 + step.nbytes
     if isinstance(step, WhileStep):
         return work(step.condition) + work(step.body)
     if isinstance(step, ConditionalStep):
@@ -105,7 +104,7 @@ def _work(step: Step) -> float:
 def duration(step: Step) -> float:
     """Nanoseconds that a kernel, routine or copy may take on one thread: where `work` is too low by far, as for what
     routines compute, for memory that no cache holds and for windows over padding, more."""
-    touched = 0.05 * sum(buffer.nbytes for buffer in (*step.reads, *step.writes))
+    touched = 0.05 * step.nbytes
     if isinstance(step, KernelStep):
         nodes = reachable([store.node for store in step.loops.stores])
         is_masked = any(node.op == "fold" and node.data.valid is not None for node in nodes)
@@ -146,11 +145,13 @@ def _is_light(step: Step) -> bool:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A step's functions with their chunks, what its table holds, and Phase.groups."""
+    """A step's functions with their chunks, what its table holds, Phase.groups, and by number of the table's entry the
+    bytes from the buffer's start to where the entry points."""
 
     phases: tuple[tuple[str, int], ...]
     table: tuple[Buffer, ...]
     groups: int = 0
+    starts: Mapping[int, int] = field(default_factory=dict[int, int])
 
 
 @dataclass(frozen=True)
@@ -268,7 +269,8 @@ class Preparation:
             results = step.writes if after is None else after.routine.writes if after.is_kept else (nothing,)
             table = [*step.table, *results, step.scratch or nothing, *step.loaded]
             table += [touched[k] for k in routine.table]
-        self.found[step] = Prepared(routine.phases, tuple(table), routine.groups)
+        starts = {n: start for n, start in step.starts.items() if step.packed is None or n != step.packed[0]}
+        self.found[step] = Prepared(routine.phases, tuple(table), routine.groups, starts)
         return [step]
 
     def written_routine(self, step: RoutineStep, call: Call, touched: list[Buffer]) -> _Routine | None:
@@ -307,7 +309,9 @@ class Preparation:
         packing = PACKERS[step.routine](call, module)
         assert packing is not None
         named = self.taken(module, (packing.write(),))
-        return Prepared(named, (*(step.reads * len(call.operands)), *step.writes))
+        count = len(call.operands)
+        starts = dict.fromkeys(range(count), step.start)
+        return Prepared(named, (*(step.reads * count), *step.writes), starts=starts)
 
     def taken(self, module: Module, phases: Sequence[Phase]) -> tuple[tuple[str, int], ...]:
         """Takes over a routine's functions; gives those of its phases as they are called now, with their chunks."""
@@ -532,7 +536,7 @@ class EntryWriter:
                 start += len(one.table)
         inner.returns()
         self.written.module.add(inner)
-        table = self._table(fn, [buffer for one in prepared for buffer in one.table])
+        table = self._table(fn, [buffer for one in prepared for buffer in one.table])  # of whole buffers: chains.py
         chunks = -(-groups // each)
         self._run(fn, inner.name, table, chunks, sum(map(duration, chain)))
 
@@ -563,7 +567,7 @@ class EntryWriter:
 
     def kernel(self, fn: Function, step: Step) -> None:
         prepared = self.prepared[step]
-        table = self._table(fn, prepared.table)
+        table = self._table(fn, prepared.table, starts=prepared.starts)
         for name, chunks in prepared.phases:
             self.written.kernels.setdefault(name, []).append(step)
             self._run(fn, name, table, chunks, duration(step), len(prepared.phases))
@@ -676,8 +680,10 @@ class EntryWriter:
 
     # -- pointers
 
-    def _table(self, fn: Function, buffers: Sequence[Buffer], more: int = 0) -> Pointer:
-        """The buffers' pointers in memory, and room for some more."""
+    def _table(
+        self, fn: Function, buffers: Sequence[Buffer], more: int = 0, starts: Mapping[int, int] | None = None
+    ) -> Pointer:
+        """The buffers' pointers in memory, of some from a byte on, and room for some more."""
         table = self._tables.get(fn.name)
         if table is None:
             table = self._tables[fn.name] = fn.local(POINTER, 64, 64)
@@ -685,7 +691,8 @@ class EntryWriter:
             table = fn.local(POINTER, len(buffers) + more, 64)
         for k, buffer in enumerate(buffers):
             pointer = self.pointer(fn, buffer)
-            fn.element_once(table, k).store(pointer)
+            start = starts.get(k, 0) if starts else 0
+            fn.element_once(table, k).store(pointer[start] if start else pointer)
         return table
 
     def pointer(self, fn: Function, buffer: Buffer) -> Pointer:

@@ -149,6 +149,7 @@ def _fused(routine: RoutineStep, kernel: KernelStep, place: Affine, *, is_kept: 
         routine.routine,
         routine.functions,
         prologue=routine.prologue,
+        starts=routine.starts,
         epilogue=Epilogue(routine, kernel, place, is_kept),
     )
 

@@ -62,7 +62,7 @@ def _fuse_into(
     steps = block.steps
     for number, buffer in enumerate(routine.reads[: routine.count]):
         kernel = made.get(buffer)
-        if kernel is None:
+        if kernel is None or number in routine.starts:
             continue
         between = steps[steps.index(kernel) + 1 : steps.index(routine)]
         if any(read in other.writes for other in between for read in kernel.reads):

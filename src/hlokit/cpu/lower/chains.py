@@ -61,7 +61,7 @@ def _groups(step: RoutineStep) -> int:
 def _product(step: RoutineStep) -> Contraction | None:
     """The operands of a step, if it is a plain product whose operands are there as they are."""
     op, operands = step.instructions[0].op, step.instructions[0].operands
-    if op.form != "contraction" or step.packed is not None or step.prologue is not None:
+    if op.form != "contraction" or step.packed is not None or step.prologue is not None or step.starts:
         return None
     product = op.contraction([operand.shape for operand in operands])
     is_plain = product.windows is None and product.groups is None and not product.is_scaled

@@ -89,7 +89,8 @@ class Fusion:
         while True:
             latest = [*islice(reversed(leaves.stored), len(leaves.stored) - seen)]
             seen = len(leaves.stored)
-            waiting += [key_of(leaf) for leaf in reversed(latest) if leaves.is_kernel(leaf.instruction)]
+            made = [leaf for leaf in reversed(latest) if leaf not in leaves.reshaped]
+            waiting += [key_of(leaf) for leaf in made if leaves.is_kernel(leaf.instruction)]
             waiting = waiting or deque(self._tangled())
             if not waiting:
                 break

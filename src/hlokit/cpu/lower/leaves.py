@@ -15,6 +15,8 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.interpreter.order import evaluation_order
 from hlokit.ops.control_flow import While
+from hlokit.ops.reshaping import Reshape
+from hlokit.ops.slicing import Slice
 from hlokit.ops.structure import Constant, GetTupleElement, Tuple
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
@@ -32,6 +34,7 @@ class Leaves(Source):
 
     order     its instructions as they are evaluated, `position` their places in it
     stored    the leaves in memory
+    reshaped  those of them that are reshapes of others, in whose buffers they lie
     is_pass   whether it is a loop's body
     """
 
@@ -48,6 +51,7 @@ class Leaves(Source):
         self.order = list(evaluation_order(computation))
         self.position = {instruction: k for k, instruction in enumerate(self.order)}
         self.stored: dict[Leaf, Buffer] = {}
+        self.reshaped: set[Leaf] = set()
         self._leaves: dict[tuple[Instruction, int], Leaf] = {}
         self._starts: dict[Shape, list[int]] = {}
         for parameter, buffers in zip(computation.parameters, arguments, strict=True):
@@ -133,8 +137,38 @@ class Leaves(Source):
             if isinstance(op, Constant):
                 self.stored[leaf] = self.context.constant(literals(op.literal)[leaf.number])
                 return
+            whole = self._reshaped(leaf)
+            if whole is not None:
+                self.stored[leaf] = whole
+                self.reshaped.add(leaf)
+                return
             self.stored[leaf] = self.context.buffer(_buffer_name(leaf), leaf.shape)
             self.context.reasons.add(leaf.instruction.name, "not fused", reason)
+
+    def _reshaped(self, leaf: Leaf) -> Buffer | None:
+        """The buffer of an array in memory of which the leaf is a reshape: arrays are dense and row-major."""
+        while isinstance(leaf.instruction.op, Reshape) and not leaf.shape.is_dynamic:
+            leaf = self.leaf(leaf.instruction.operands[0])
+            if leaf in self.stored:
+                return None if leaf.shape.is_dynamic else self.stored[leaf]
+        return None
+
+    def part(self, leaf: Leaf) -> tuple[Buffer, int] | None:
+        """An array in memory of which the leaf is a part without gaps, and the bytes of that before it."""
+        first = 0
+        while leaf not in self.stored:
+            op, shape = leaf.instruction.op, leaf.shape
+            if not isinstance(op, (Reshape, Slice)) or shape.is_dynamic:
+                return None
+            leaf = self.leaf(leaf.instruction.operands[0])
+            if isinstance(op, Slice):
+                before = _first_of_part(leaf.shape.dimensions, op)
+                if before is None:
+                    return None
+                first += before
+        buffer = self.stored[leaf]
+        start = first * buffer.nbytes // max(1, leaf.shape.size)
+        return (buffer, start) if start % _ALIGNED == 0 and not leaf.shape.is_dynamic else None
 
     def is_kernel(self, instruction: Instruction) -> bool:
         """Whether loops over elements are to compute it: it has such a form, and is not left to the reference."""
@@ -153,6 +187,22 @@ class Leaves(Source):
             self.store(Leaf(instruction, k), "the reference makes it")
         for leaf in self.operands(instruction):
             self.store(leaf, "the reference reads it")
+
+
+_ALIGNED = 64
+"""Bytes of which an array's address is a multiple."""
+
+
+def _first_of_part(sizes: Sequence[int], op: Slice) -> int | None:
+    """The number of the first element of a slice that is a run of elements; None if it is none."""
+    first, apart, is_whole = 0, 1, True
+    for size, (start, limit, stride) in zip(reversed(sizes), reversed(op.ranges), strict=True):
+        count = -(-(limit - start) // stride)
+        if count > 1 and (stride > 1 or not is_whole):
+            return None
+        is_whole &= count == size
+        first, apart = first + start * apart, apart * size
+    return first
 
 
 def _buffer_name(leaf: Leaf) -> str:

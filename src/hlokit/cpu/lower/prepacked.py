@@ -44,10 +44,11 @@ def _packs(loop: WhileStep, context: Context, call: MakeCall) -> list[PackStep]:
             continue
         instruction = step.instructions[0]
         operand = step.table[packing.operand]
-        key = step.routine, operand, packing.operand, wanted.op, wanted.operands, wanted.results
+        start = step.starts.get(packing.operand, 0)
+        key = step.routine, operand, start, packing.operand, wanted.op, wanted.operands, wanted.results
         if key not in packed:
             packed[key] = context.buffer(f"{instruction.name}.packed", dtypes.u8[packing.nbytes])
-            packs.append(PackStep((instruction,), (operand,), (packed[key],), step.routine))
+            packs.append(PackStep((instruction,), (operand,), (packed[key],), step.routine, start))
             loop.reads = (*loop.reads, packed[key])
         step.packed = packing.operand, packed[key]
         step.reads = (*step.reads, packed[key])

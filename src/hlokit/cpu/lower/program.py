@@ -65,8 +65,10 @@ def _lowered(leaves: Leaves) -> StepBlock:
         if (is_kernel and instruction.op.form != "scatter") or makes_nothing(instruction):
             continue
         if not is_kernel:  # a scatter's reads indices and updates by element
+            takes_parts = _takes_parts(instruction, leaves.context)
             for leaf in leaves.operands(instruction):
-                leaves.store(leaf, f"{instruction.opcode} {instruction.name} reads it from memory")
+                if not takes_parts or leaves.part(leaf) is None:
+                    leaves.store(leaf, f"{instruction.opcode} {instruction.name} reads it from memory")
         for leaf in leaves.of(instruction):
             leaves.store(leaf, f"{instruction.opcode} is a separate step")
     for leaf in results:
@@ -134,7 +136,13 @@ def _filled(leaves: Leaves, user: Instruction, number: int, buffer: Buffer, fill
 def _other_steps(leaves: Leaves, instruction: Instruction) -> list[Step]:
     """The steps of an instruction that is not a kernel over elements: control flow, a routine, the reference."""
     op, context = instruction.op, leaves.context
-    reads = [leaves.stored[leaf] for leaf in leaves.operands(instruction)]
+    reads: list[Buffer] = []
+    starts: dict[int, int] = {}
+    for number, leaf in enumerate(leaves.operands(instruction)):
+        buffer, start = leaves.part(leaf) or (leaves.stored[leaf], 0)
+        reads.append(buffer)
+        if start:
+            starts[number] = start
     writes = [leaves.stored[leaf] for leaf in leaves.of(instruction) if leaf.instruction is instruction]
     if isinstance(op, While) and not is_fixed(*instruction.called):
         return _while(context, instruction, reads, writes)
@@ -145,12 +153,19 @@ def _other_steps(leaves: Leaves, instruction: Instruction) -> list[Step]:
     routine = _routine(instruction) if instruction not in context.hosted else ""
     if routine in KERNELS:
         functions = {} if isinstance(op, CustomCall) else dict(instruction.called_by_role())
-        return [RoutineStep((instruction,), tuple(reads), tuple(writes), routine, functions)]
+        return [RoutineStep((instruction,), tuple(reads), tuple(writes), routine, functions, starts=starts)]
     reason = context.hosted.get(instruction, f"{op.opcode} is evaluated by the reference")
     if isinstance(op, While):
         reason = "its condition never changes: the reference says so where it is true"
     context.reasons.add(instruction.name, "not compiled", reason)
     return [HostStep((instruction,), tuple(reads), tuple(writes), reason)]
+
+
+def _takes_parts(instruction: Instruction, context: Context) -> bool:
+    """Whether an instruction reads operands that are parts of arrays where these lie: a routine for any such shapes."""
+    shapes = (instruction.shape, *(operand.shape for operand in instruction.operands))
+    is_known = instruction.opcode in ("dot", "convolution") and not any(shape.is_dynamic for shape in shapes)
+    return is_known and not context.strict and instruction not in context.hosted
 
 
 def _routine(instruction: Instruction) -> str:

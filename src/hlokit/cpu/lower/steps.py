@@ -30,6 +30,11 @@ class Step:
     def name(self) -> str:
         return self.instructions[-1].name if self.instructions else "copy"
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its arrays."""
+        return sum(buffer.nbytes for buffer in dict.fromkeys((*self.reads, *self.writes)))
+
 
 @dataclass(eq=False)
 class KernelStep(Step):
@@ -50,6 +55,7 @@ class RoutineStep(Step):
 
     packed   an operand's number, and the buffer in which it is laid out by a PackStep
     groups   so many batch indices of a product must be chunks of their own, or several for each; 0: any chunks
+    starts   by number the operands that are parts of the buffers that it reads: the bytes before them
     """
 
     routine: str
@@ -59,6 +65,13 @@ class RoutineStep(Step):
     prologue: Prologue | None = None
     packed: tuple[int, Buffer] | None = None
     groups: int = 0
+    starts: Mapping[int, int] = field(default_factory=dict[int, int])
+
+    @property
+    def nbytes(self) -> int:
+        operands = [leaf for o in self.instructions[0].operands for leaf in array_leaves(o.shape)]
+        parts = {self.reads[number]: operands[number].nbytes for number in self.starts}
+        return super().nbytes - sum(buffer.nbytes - nbytes for buffer, nbytes in parts.items())
 
     @property
     def table(self) -> tuple[Buffer, ...]:
@@ -81,9 +94,11 @@ class RoutineStep(Step):
 
 @dataclass(eq=False)
 class PackStep(Step):
-    """Lays out an operand of a routine for it: reads[0] to writes[0]. `instructions` is the routine's."""
+    """Lays out an operand of a routine for it: reads[0], from byte `start` on, to writes[0]. `instructions` is the
+    routine's."""
 
     routine: str
+    start: int = 0
 
 
 @dataclass(frozen=True, eq=False)
