@@ -167,3 +167,30 @@ def test_infinities_and_nans_of_the_arguments_are_no_others(
     numbers[:8] = first
     found = Spread(module, [numbers]).near((np.float32(value),), (hk.evaluate(module, numbers),))
     assert (found is not None) == is_wrong, found
+
+
+PRODUCT = """HloModule m
+product {{ a = {0}[] parameter(0) b = {0}[] parameter(1) ROOT m = {0}[] {1}(a, b) }}
+ENTRY e {{ x = {0}[6] parameter(0) z = {0}[] constant({2}) ROOT r = {0}[] reduce(x, z), dimensions={{0}}, to_apply=product }}"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "numbers", "value", "is_wrong"),
+    [
+        ("f16", "multiply", [300, 0.01, 300, 0.01, 300, 0.01], np.inf, False),  # 300 * 300 * 300 goes beyond
+        ("f16", "multiply", [300, 0.1, 30, 0.1, 3, 0.1], np.inf, True),
+        ("f16", "multiply", [1e-3, 100, 1e-3, 100, 1e-3, 100], 0.0, False),  # 1e-9 vanishes
+        ("f16", "multiply", [0.1, 10, 0.1, 10, 0.1, 10], 0.0, True),
+        ("f16", "multiply", [300, 300, 1, 1, 1, 0], 0.0, False),  # the reference's is inf * 0
+        ("f16", "add", [6e4, -6e4, 6e4, -6e4, 1, 1], np.inf, False),
+        ("f16", "add", [6e3, -6e3, 6e3, -6e3, 1, 1], np.inf, True),
+        ("f32", "multiply", [1e20, 1e-20, 1e20, 1e-20, 1, 1], np.inf, False),
+    ],
+)
+def test_folds_that_overflow_in_another_order(
+    dtype: str, op: str, numbers: list[float], value: float, is_wrong: bool
+) -> None:
+    module = hk.parse(PRODUCT.format(dtype, op, "0" if op == "add" else "1"))
+    given = np.array(numbers, np.float16 if dtype == "f16" else np.float32)
+    found = Spread(module, [given]).near((given.dtype.type(value),), (hk.evaluate(module, given),))
+    assert (found is not None) == is_wrong, found

@@ -6,7 +6,7 @@ the other in f32, are 1 % too much, in groups almost right. Each order is right 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,40 @@ def reordered(instruction: Instruction, operands: Sequence[Any], value: Any, sou
         return _where(np.isfinite(found), found, value).astype(value.dtype)
 
 
+def may_overflow(instruction: Instruction, operands: Sequence[Any], value: Any) -> Any:
+    """Tells which elements of a fold's or a scatter's real sums or products may be no number, or a product vanish, if
+    the terms are taken in another order; False for other instructions."""
+    opcodes = {c.single_op.opcode if c.single_op is not None else "" for c in instruction.called}
+    is_one = instruction.op.form in ("fold", "scatter") and opcodes in ({"add"}, {"multiply"})
+    if not is_one or not all(map(is_array, (value, *operands))) or not is_floating(value.dtype):
+        return False
+    info = info_of(value.dtype)
+
+    neutral, combine = (0, np.add) if opcodes == {"add"} else (1, np.multiply)
+
+    def taken(part: Callable[[Any], Any]) -> Any:
+        """The sums or products of these parts of the terms that are numbers."""
+        wide = [o.astype(np.float64) if is_floating(o.dtype) else o for o in operands]
+        parts = [part(_where(np.isfinite(o), o, neutral)) if is_floating(o.dtype) else o for o in wide]
+        return _exact(instruction, parts, combine)
+
+    with np.errstate(all="ignore"):
+        if opcodes == {"add"}:
+            ends = taken(lambda x: np.maximum(x, 0)), taken(lambda x: np.minimum(x, 0))
+            return np.max(np.abs(ends), axis=0) > float(info.max)
+        large, small = taken(_at_least_1), taken(_at_most_1)
+        return (large > float(info.max)) | (small < float(info.smallest_normal))
+
+
+def _at_least_1(x: Any) -> Any:
+    return np.maximum(np.abs(x), 1)
+
+
+def _at_most_1(x: Any) -> Any:
+    """Of a zero 1: it makes a product vanish in any order."""
+    return _where(x == 0, 1, np.minimum(np.abs(x), 1))
+
+
 def nearest(wanted: Any, values: Sequence[Any]) -> Any:
     """The numbers nearest to those wanted between the least and the greatest of values."""
     return np.clip(wanted, np.min(values, axis=0), np.max(values, axis=0))
@@ -79,9 +113,9 @@ def _times(operand: Any, scale: float) -> Any:
     return (operand * operand.dtype.type(scale)).astype(operand.dtype)
 
 
-def _exact(instruction: Instruction, operands: Sequence[Any]) -> Any:
-    """The sum in a wider type."""
-    keywords = interpreter.keywords_of(_Wide(), instruction)
+def _exact(instruction: Instruction, operands: Sequence[Any], combine: Callable[..., Any] = np.add) -> Any:
+    """The sum, or the product, in a wider type."""
+    keywords = interpreter.keywords_of(_Wide(combine), instruction)
     keywords.pop("shape", None)  # in which the result would be rounded
     dtype = _wider(instruction.called[0]).numpy
     wide = [o.astype(dtype) if o.dtype.kind == "c" or is_floating(o.dtype) else o for o in operands]
@@ -96,16 +130,21 @@ def _wider(computation: Computation) -> DType:
 
 
 class _Wide(Process):
-    """The device of a sum in a wider type."""
+    """The device of a sum, or a product, in a wider type."""
+
+    def __init__(self, combine: Callable[..., Any]) -> None:
+        super().__init__()
+        self.combine = combine
 
     def callee(self, computation: Computation) -> Callee:
-        return _WideSum(self, computation)
+        return _WideCallee(self, computation, self.combine)
 
 
-class _WideSum(Callee):
-    def __init__(self, process: Process, computation: Computation) -> None:
+class _WideCallee(Callee):
+    def __init__(self, process: Process, computation: Computation, combine: Callable[..., Any]) -> None:
         super().__init__(process, computation)
         self.result = self.result.with_dtype(_wider(computation))
+        self.combine = combine
 
     def batched(self, *arrays: Any) -> Any:
-        return np.add(*arrays)
+        return self.combine(*arrays)

@@ -31,7 +31,7 @@ from hlokit.interpreter.routes import Place
 from hlokit.judge.closeness.bounds import allowed, computed_by
 from hlokit.judge.closeness.equality import bits, differs, info_of, is_array, is_floating, is_nan, leaves, place
 from hlokit.judge.closeness.open import OPEN, Site, other_value
-from hlokit.judge.closeness.orders import ENDS, is_sum, nearest, reordered
+from hlokit.judge.closeness.orders import ENDS, is_sum, may_overflow, nearest, reordered
 from hlokit.judge.closeness.steps import has_own_steps, on_own_steps
 from hlokit.judge.deadline import Deadline
 from hlokit.judge.devices import checked_arguments, on_each
@@ -632,6 +632,8 @@ def _off(value: Any, instruction: Instruction, operands: Sequence[Any], noise: _
         found[~np.isfinite(value)] = complex(np.nan, np.nan) if value.dtype.kind == "c" else np.nan
     elif noise.overflows and value.dtype.kind != "c":
         found = _unlike_overflow(found, value, instruction, operands)
+        other = _where(np.isnan(value), 1.0, np.nan)  # any value may be
+        found = _where(may_overflow(instruction, operands, value), other, found).astype(value.dtype)
     return found
 
 
