@@ -76,6 +76,19 @@ def test_reshapes_of_arguments_and_of_products_are_not_copied() -> None:
     equal(text, (8, 4, 32), (32, 32))
 
 
+def test_a_strided_slice_that_is_reshaped_is_copied_in_its_own_rows() -> None:
+    text = """HloModule m
+    ENTRY e {
+      x = f32[6,34,8] parameter(0)
+      y = f32[24,16] parameter(1)
+      half = f32[3,17,8] slice(x), slice={[0:6:2],[0:34:2],[0:8]}
+      a = f32[17,24] reshape(half)
+      ROOT d = f32[17,16] dot(a, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    }"""
+    assert "kernel %half" in listing(text) and "kernel %a" not in listing(text)
+    equal(text, (6, 34, 8), (24, 16))
+
+
 def test_a_convolution_of_a_part() -> None:
     text = """HloModule m
     ENTRY e {

@@ -309,7 +309,9 @@ def test_long_scans_by_associative_reducers_have_two_stages(pads: str) -> None:
     x = random(2, 100)
     x[0, 3] = -np.inf
     close(module, result, x)
-    for other in (program(body.format(start="0", pads=pads), LOG_OF_SUM), program(body.format(start="-inf", pads=pads), NOT_ONE)):
+    wide = body.replace("2,100", "8,100").format(start="-inf", pads=pads)  # eight lines fill a vector
+    others = [(body.format(start="0", pads=pads), LOG_OF_SUM), (body.format(start="-inf", pads=pads), NOT_ONE), (wide, LOG_OF_SUM)]
+    for other in [program(*each) for each in others]:
         assert opcodes(after(other, ReduceWindowRewriter(few=64))) == ["reduce-window"]
 
 

@@ -28,8 +28,9 @@ class ReduceWindowRewriter(Pass):
 
     For scans, forward or backward, over at least `least` elements beside at most `others` of other dimensions, by
     reducers that are one op with a neutral value. Sums of floats are grouped otherwise. So are reducers of several ops
-    that are found associative, with the initial value as the neutral one (cumulative logarithms of sums): as no vector
-    takes several steps of theirs, they have as many rows as steps in each, from `few` elements on.
+    that are found associative, with the initial value as the neutral one (cumulative logarithms of sums), beside less
+    than `others` of other dimensions, which may fill a vector: as no vector takes several steps of theirs, they have as
+    many rows as steps in each, from `few` elements on.
     """
 
     name = "reduce-window-rewriter"
@@ -58,7 +59,8 @@ class ReduceWindowRewriter(Pass):
         (operand, init), (function,) = scan.operands, scan.called
         sizes, dtype = operand.shape.dimensions, operand.shape.dtype
         n, op = sizes[axis], function.single_op
-        if n < (self.few if op is None else self.least) or math.prod(sizes) > self.others * n:
+        least, others = (self.few, self.others - 1) if op is None else (self.least, self.others)
+        if n < least or math.prod(sizes) > others * n:
             return None
         neutral = _neutral_start(function, init) if op is None else neutral_value(function)
         if neutral is None:

@@ -137,6 +137,7 @@ class Leaves(Source):
             if isinstance(op, Constant):
                 self.stored[leaf] = self.context.constant(literals(op.literal)[leaf.number])
                 return
+            self._store_before(leaf)
             whole = self._reshaped(leaf)
             if whole is not None:
                 self.stored[leaf] = whole
@@ -144,6 +145,14 @@ class Leaves(Source):
                 return
             self.stored[leaf] = self.context.buffer(_buffer_name(leaf), leaf.shape)
             self.context.reasons.add(leaf.instruction.name, "not fused", reason)
+
+    def _store_before(self, leaf: Leaf) -> None:
+        """Stores a strided slice that is to be stored as a reshape: loops over its own dimensions read it in rows."""
+        if isinstance(leaf.instruction.op, Reshape) and not leaf.shape.is_dynamic:
+            source = self.leaf(leaf.instruction.operands[0])
+            op = source.instruction.op
+            if isinstance(op, Slice) and any(stride > 1 for _, _, stride in op.ranges) and self.part(source) is None:
+                self.store(source, f"{leaf.instruction.name} is its reshape")
 
     def _reshaped(self, leaf: Leaf) -> Buffer | None:
         """The buffer of an array in memory of which the leaf is a reshape: arrays are dense and row-major."""
