@@ -181,6 +181,16 @@ def markdown(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def csv_text(rows: list[Row]) -> str:
+    """A line for each program and condition: medians in milliseconds, and XLA's over hlokit's."""
+    lines = ["program,condition,hlokit_ms,xla_ms,ratio"]
+    for row in rows:
+        for condition in CONDITIONS if row.failed is None else ():
+            hlokit, xla = (row.median(condition, kind) for kind in KINDS)
+            lines.append(f"{row.name},{condition},{hlokit:.4g},{xla:.4g},{xla / hlokit:.3g}")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="REGEX", default="", help="rows whose name holds this")
@@ -188,6 +198,7 @@ def main() -> int:
     parser.add_argument("--turn", type=float, default=0.1, metavar="SECONDS", help="of a turn")
     parser.add_argument("--json", type=Path, help="all times, as JSON")
     parser.add_argument("--markdown", type=Path, help="the table")
+    parser.add_argument("--csv", type=Path, help="medians, as CSV")
     options = parser.parse_args()
     labels = [*NAMES, *(f"{name} x2" for name in PAIRS), *(f"{name} x{_CALLS}" for name in SHORT)]
     labels += [program.name for program in select(quick=True)]
@@ -211,6 +222,8 @@ def main() -> int:
     print(table)
     if options.markdown:
         options.markdown.write_text(table, encoding="utf-8")
+    if options.csv:
+        options.csv.write_text(csv_text(rows), encoding="utf-8")
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in rows]) + "\n", encoding="utf-8")
     return 0

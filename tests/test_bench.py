@@ -59,6 +59,8 @@ def test_slowdowns_are_relative_to_the_time_alone_and_come_worst_first() -> None
 
     good, bad = row("good", 2.0, 8.0), row("bad", 6.0, 4.0)
     assert (good.worst, bad.worst) == (1.0, 3.0) and good.relative("one busy") == 0.5
+    table = busy.csv_text([good, busy.Row("lost", failed="no answer")]).splitlines()
+    assert len(table) == 1 + len(busy.CONDITIONS) and table[1] == "good,alone,2,4,2"
     lines = busy.markdown([good, bad, busy.Row("lost", failed="no answer")]).splitlines()
     assert [line.split(" | ")[0] for line in lines[2:5]] == ["| bad", "| good", "| lost"]
     assert {len(line.split(" | ")) for line in lines[:4]} == {13}

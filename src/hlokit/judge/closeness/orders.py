@@ -83,7 +83,7 @@ def _at_least_1(x: Any) -> Any:
 
 
 def _at_most_1(x: Any) -> Any:
-    """Of a zero 1: it makes a product vanish in any order."""
+    """Absolute values, at most 1; 1 for a zero, by which a product vanishes in any order."""
     return _where(x == 0, 1, np.minimum(np.abs(x), 1))
 
 
