@@ -258,6 +258,7 @@ class Preparation:
         if routine is None and after is not None:
             return [*self.routine(after.routine), after.kernel]
         if routine is None:
+            assert not step.starts, "products and convolutions have code for all operands"
             reason = f"{step.routine} has no machine code for this case"
             self.context.reasons.add(instruction.name, "not compiled", reason)
             return [HostStep(step.instructions, step.reads, step.writes, reason)]
