@@ -160,7 +160,7 @@ ENTRY e {{ x = f32[64] parameter(0) z = f32[] constant({1}) ROOT r = f32[] reduc
         ("add", "0", 1e38, np.nan, False),  # of numbers that overflow, as some in other orders do not
     ],
 )
-def test_infinities_and_nans_of_the_arguments_are_no_others(
+def test_infinities_and_nans_that_come_from_the_arguments_are_compared(
     op: str, start: str, first: float, value: float, is_wrong: bool
 ) -> None:
     module, numbers = hk.parse(SPECIAL.format(op, start)), np.ones(64, np.float32)

@@ -1,4 +1,4 @@
-"""conv-canonicalization: replaces convolutions whose window has one element, or all, by matrix products."""
+"""conv-canonicalization: replaces convolutions whose window has one element, or one place, by matrix products."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ from hlokit.types.window import PaddingDimension, WindowDimension
 
 
 class ConvCanonicalization(Pass):
-    """A convolution without groups, each of whose window dimensions is of size 1 or as large as the input, is a dot.
+    """A convolution without groups, each of whose window dimensions is of size 1 or takes one place, is a dot.
 
     The products are the same, their sums may be taken in another order. What a window of size 1 meets in padding and in
-    the holes of a dilated input becomes a pad of the dot. Where each group has one input feature, and all window
-    dimensions are of size 1, the convolution is a product of elements instead.
+    the holes of a dilated input becomes a pad of the dot. Of a window that takes one place, as in the gradient of a
+    kernel of size 1, the elements that meet no padding are taken. So is a convolution whose batch groups make one
+    element each: they become the dot's batch. Where each feature group has one input feature, and all window dimensions
+    are of size 1, the convolution is a product of elements instead.
     """
 
     name = "conv-canonicalization"

@@ -66,7 +66,7 @@ class ReduceWindowRewriter(Pass):
         if neutral is None:
             return None
         nothing = computation.add(Constant(Literal.of(dtype.numpy.type(neutral), dtype[()])))
-        row = math.isqrt(n - 1) + 1 | 1 if op is None else self.row  # odd: rows fall on different lines of a cache
+        row = (math.isqrt(n - 1) + 1) | 1 if op is None else self.row  # odd: rows fall on different lines of a cache
         rows = -(-n // row)
         operand = _padded(operand, nothing, axis, 0, rows * row - n)
         operand = reshaped(operand, (*sizes[:axis], rows, row, *sizes[axis + 1 :]))

@@ -68,18 +68,25 @@ class RoutineStep(Step):
     starts: Mapping[int, int] = field(default_factory=dict[int, int])
 
     @property
+    def operands(self) -> tuple[Buffer, ...]:
+        """The buffers in which its operands lie, one for each."""
+        return (self.reads if self.epilogue is None else self.epilogue.routine.reads)[: self.count]
+
+    @property
     def nbytes(self) -> int:
-        operands = [leaf for o in self.instructions[0].operands for leaf in array_leaves(o.shape)]
-        parts = {self.reads[number]: operands[number].nbytes for number in self.starts}
-        return super().nbytes - sum(buffer.nbytes - nbytes for buffer, nbytes in parts.items())
+        shapes = [leaf for o in self.instructions[0].operands for leaf in array_leaves(o.shape)]
+        taken = dict.fromkeys(self.operands, 0)
+        for buffer, shape in zip(self.operands, shapes, strict=True):
+            taken[buffer] += shape.nbytes
+        return super().nbytes - sum(max(0, buffer.nbytes - nbytes) for buffer, nbytes in taken.items())
 
     @property
     def table(self) -> tuple[Buffer, ...]:
         """The buffers that the routine itself reads: its operands, one of them as it was packed."""
-        operands = list(self.reads if self.epilogue is None else self.epilogue.routine.reads)
+        operands = list(self.operands)
         if self.packed is not None:
             operands[self.packed[0]] = self.packed[1]
-        return tuple(operands[: self.count])
+        return tuple(operands)
 
     @property
     def loaded(self) -> tuple[Buffer, ...]:
