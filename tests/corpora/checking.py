@@ -133,10 +133,21 @@ def check(folder: Path) -> None:
             except EvaluationError as error:  # it is XLA's to take what it wrote
                 return {"xla_error": str(error)}
 
+    def widened() -> dict[str, Any]:
+        """Whose results are those of the program in f64: what rounding decides may part the two by any amount."""
+        wide = hk.parse(module.to_text().replace("f32[", "f64["))
+        values = [np.asarray(a) for a in arguments]
+        exact = leaves(hk.compile(wide)(*(v.astype(np.float64) if v.dtype == np.float32 else v for v in values)))
+        narrow = [e.astype(t.dtype) for e, t in zip(exact, theirs, strict=True)]
+        return {"f64_distance": _distance(ours, narrow), "f64_framework_distance": _distance(theirs, narrow),
+                "f64_close": is_close(ours, narrow)}  # fmt: skip
+
     ran = report.stage("compiled", compiled)
     if ran:
         report.stage("xla", timed)
     if cost_of_module(module).flops > _FLOPS:
+        if ran and not is_close(ours, theirs):
+            report.stage("widened", widened)
         return
     values: list[Any] = []
 

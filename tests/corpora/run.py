@@ -44,7 +44,7 @@ _TERMS = """Each program is read and verified, compiled and run, and interpreted
 | result | meaning |
 | --- | --- |
 | equal | the largest difference of each array, divided by its largest element, is at most 1e-4 in f32 and 1e-8 in f64: which is the usual effect of a different order of rounding |
-| rounding | the difference is larger, but no larger than the differences between results of the reference with different rounding ("allowed" in `hlokit compare`). Sums that cancel almost completely, such as the gradient of a bias before a normalisation, can differ in all digits |
+| rounding | the difference is larger, but no larger than the differences between results of the reference with different rounding ("allowed" in `hlokit compare`); for a program too large for the interpreter: hlokit's result, unlike the framework's, is equal to that of the same program in f64. Sums that cancel almost completely, such as the gradient of a bias before a normalisation, can differ in all digits |
 | differs, fails | a result that rounding does not explain; an error, a crash or a timeout on hlokit |
 | not built | the framework could not build the program |
 
@@ -180,6 +180,8 @@ def verdict(entry: Entry) -> str:
         return "fails"
     if facts.get("close") and facts.get("interpreter_close", True):
         return "equal"
+    if facts.get("f64_close"):
+        return "rounding"
     if facts.get("judged") and not facts["compiled_beyond"] and not facts["framework_beyond"]:
         return "rounding"
     return "differs"
@@ -230,6 +232,9 @@ def _errors(entry: Entry) -> list[str]:
     made, facts = entry.made or {}, entry.facts or {}
     found = [made["error"]] if "error" in made else []
     found += facts.get("errors", ())
+    if "f64_distance" in facts:
+        ours, theirs = facts["f64_distance"], facts["f64_framework_distance"]
+        found.append(f"from the program in f64: hlokit's result {ours:.0e}, the framework's {theirs:.0e}")
     found += [facts[name] for name in ("compiled_beyond", "framework_beyond", "xla_error") if facts.get(name)]
     return found
 

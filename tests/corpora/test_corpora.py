@@ -1,6 +1,7 @@
 """tests.corpora: programs of a folder are checked, and each gets a verdict and a row."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,36 @@ def test_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "3 programs: 1 equal, 1 not built, 1 not installed: flax. Versions: flax 1." in text
     assert "| flax cnn | 3 | yes | yes | yes | equal |" in text
     assert "- flax lstm: `TypeError: a'b`" in text
+
+
+def test_the_program_in_f64_says_whose_rounding_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def untimed(*_: Any) -> Any:
+        raise hk.EvaluationError("no time")
+
+    monkeypatch.setattr(checking.WorkerEngine, "times", untimed)
+    monkeypatch.setattr(checking, "_FLOPS", -1)
+    one = entry(tmp_path, "flax cnn", np.exp(X) * np.float32(1.01), X)
+    checking.check(one.folder)
+    assert run.verdict(one) == "rounding"
+    text = run.table(run.entries(tmp_path, ()))
+    assert re.search(r"- flax cnn: `from the program in f64: hlokit's result 0e\+00, the framework's 1e-02`", text)
+
+
+def test_the_program_in_f64_finds_a_wrong_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, compile_ = TEXT, hk.compile
+
+    def wrong_in_f32(module: hk.HloModule) -> Any:
+        return compile_(hk.parse(right.replace("exponential", "sine")) if "f32" in str(module) else module)
+
+    def untimed(*_: Any) -> Any:
+        raise hk.EvaluationError("no time")
+
+    monkeypatch.setattr(checking.WorkerEngine, "times", untimed)
+    monkeypatch.setattr(checking, "_FLOPS", -1)
+    monkeypatch.setattr(checking.hk, "compile", wrong_in_f32)
+    one = entry(tmp_path, "flax cnn", np.exp(X), X)
+    checking.check(one.folder)
+    assert run.verdict(one) == "differs"
 
 
 def test_a_program_that_is_refused_and_one_that_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

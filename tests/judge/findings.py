@@ -312,6 +312,20 @@ FINDINGS = (
         "ROOT r = f32[1] select-and-scatter(x, s, i), window={size=1 pad=-1_-1}, select=g, scatter=f", [[1], []],
         (_GE + _ADD).replace("TYPE", "f32"),
     ),
+    Finding(
+        "scatter_that_keeps_a_result", "scatter of one operand twice that keeps its first value loses the second, or is not compiled",
+        "SCATTER-16 SCATTER-18",
+        "x = s32[1,2] parameter(0)\ni = s8[2,1] constant({{0},{0}})\nu = s32[2,1,1] parameter(1)\n"
+        "ROOT r = (s32[1,2], s32[1,2]) scatter(x, x, i, u, u), update_window_dims={1}, inserted_window_dims={1}, "
+        "scatter_dims_to_operand_dims={0}, index_vector_dim=2, to_apply=f",
+        [[[1, 0]], [[[2]], [[4]]]],
+        "f { a = s32[] parameter(0) b = s32[] parameter(1) c = s32[] parameter(2) d = s32[] parameter(3) "
+        "e = s32[] xor(b, d) ROOT r = (s32[], s32[]) tuple(a, e) }\n",
+    ),
+    Finding(
+        "bitcast_of_one_element_to_a_scalar", "bitcast of one element to a scalar of another type has no layout", "BEY-19",
+        "x = s32[] parameter(0)\ny = s32[1] reshape(x)\nROOT r = f32[] bitcast(y)", [1065353216],
+    ),
 )  # fmt: skip
 
 
