@@ -194,3 +194,19 @@ def test_folds_that_overflow_in_another_order(
     given = np.array(numbers, np.float16 if dtype == "f16" else np.float32)
     found = Spread(module, [given]).near((given.dtype.type(value),), (hk.evaluate(module, given),))
     assert (found is not None) == is_wrong, found
+
+
+@pytest.mark.parametrize(
+    ("op", "argument", "value", "is_wrong"),
+    [
+        ("exponential", -99.0, False, False),  # TYPE-11: a denormal, for which machine code has 0
+        ("exponential", -80.0, False, True),
+        ("exponential", -120.0, True, True),
+        ("negate", 1e-40, False, True),  # denormals of exact ops are kept
+    ],
+)
+def test_whether_a_denormal_is_zero(op: str, argument: float, value: bool, is_wrong: bool) -> None:
+    module = hk.parse(f"HloModule m\nENTRY e {{ x = f32[3] parameter(0) y = f32[3] {op}(x) ROOT r = pred[3] convert(y) }}")
+    given = np.full(3, argument, np.float32)
+    found = Spread(module, [given]).near((np.full(3, value),), (hk.evaluate(module, given),))
+    assert (found is not None) == is_wrong, found

@@ -505,8 +505,9 @@ def _perturbed(
 
 @dataclass(frozen=True)
 class _Noise:
-    """The changes of a run. `flushes`: contractions take denormals for zeros. `rules`: those that leave values open,
-    `met`, `passes`, `most_passes`, `reorders`: those of `_perturbed`. `choice`: the one number that `open.Site` has."""
+    """The changes of a run. `flushes`: contractions take denormals for zeros, approximations give zeros for them.
+    `rules`: those that leave values open, `met`, `passes`, `most_passes`, `reorders`: those of `_perturbed`. `choice`:
+    the one number that `open.Site` has."""
 
     source: np.random.Generator
     nan_sign: float
@@ -673,8 +674,8 @@ def _flushes(instruction: Instruction) -> bool:
 
 
 def _without_denormals(value: Any) -> Any:
-    """An operand of a contraction whose default code takes denormals of f64, f32 and bf16 for zeros; what are denormals
-    of narrower types are normal numbers of f32, in which these are computed."""
+    """Denormals of f64, f32 and bf16 as zeros; what are denormals of narrower types are normal numbers of f32, in which
+    these are computed."""
     if not is_array(value) or not (value.dtype.kind == "c" or is_floating(value.dtype)):
         return value
     if value.dtype.kind == "c":
@@ -700,6 +701,8 @@ def _moved(
     uniform: Any = noise.source.uniform
     off = wide + uniform(-1, 1, value.shape) * room * noise.rounding
     moved = _where(np.isfinite(wide) & ((wide != 0) | bool(parts) | (cancels & bool(ulps))), off, wide)
+    if noise.flushes and ulps and value.dtype.name != "float8_e8m0fnu":  # which has no zero
+        moved = _without_denormals(moved.astype(value.dtype)).astype(np.float64)
     signless = np.isnan(wide) | (value.dtype.name.startswith("float4") & (wide == 0))  # the zero of a NaN
     if np.any(signless):
         noise.met.add(_MET_NAN)
