@@ -97,6 +97,29 @@ end:
 
 declare i32 @usleep(i32)
 declare i32 @sched_yield()
+declare i64 @pthread_self()
+
+; stores the thread that runs each chunk, which takes a millisecond
+define internal void @who(ptr %t, i64 %b, i64 %e) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ %b, %entry ], [ %next, %loop ]
+  %at = getelementptr i64, ptr %t, i64 %i
+  %me = call i64 @pthread_self()
+  store i64 %me, ptr %at
+  %slept = call i32 @usleep(i32 1000)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %e
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}
+
+define void @whose(ptr %t, i64 %chunks) {
+  call void @hlokit_parallel(ptr @hlokit_pool, ptr @who, ptr %t, i64 %chunks)
+  ret void
+}
 
 ; as @mark, with a rest before about one chunk in four and after about one in eight, by the chunk's number and the job's
 define internal void @rest(ptr %t, i64 %b, i64 %e) {
@@ -172,6 +195,7 @@ class Program:
         number, pointer = ctypes.c_int64, ctypes.c_void_p
         self._jobs = ctypes.CFUNCTYPE(None, pointer, number, number)(self.library.address("jobs"))
         self._marked = ctypes.CFUNCTYPE(None, pointer, number)(self.library.address("marked"))
+        self._whose = ctypes.CFUNCTYPE(None, pointer, number)(self.library.address("whose"))
         self._resting = ctypes.CFUNCTYPE(None, pointer, number, number)(self.library.address("resting"))
         self._nested = ctypes.CFUNCTYPE(None, pointer, number)(self.library.address("nested"))
 
@@ -185,6 +209,12 @@ class Program:
         table = np.zeros(chunks + 1, np.int64)
         for _ in range(times):
             self._marked(table.ctypes.data, chunks)
+        return table
+
+    def whose(self, chunks: int) -> np.ndarray:
+        """The threads that ran chunks of a millisecond each."""
+        table = np.zeros(chunks, np.int64)
+        self._whose(table.ctypes.data, chunks)
         return table
 
     def resting(self, chunks: int, times: int, seed: int = 0) -> np.ndarray:
@@ -253,6 +283,25 @@ def test_callers_in_several_threads(program: Program) -> None:
     for result in results:
         np.testing.assert_array_equal(result, wanted(16, 2000))
     assert len(results) == 4
+
+
+def test_workers_join_a_job_that_began_while_they_were_at_another() -> None:
+    program = Program(pool(2))
+    results: dict[int, np.ndarray] = {}
+
+    def call(chunks: int) -> None:
+        results[chunks] = program.whose(chunks)
+
+    callers = [threading.Thread(target=call, args=(chunks,)) for chunks in (100, 400)]
+    callers[0].start()
+    time.sleep(0.01)
+    callers[1].start()
+    for caller in callers:
+        caller.join()
+    assert all(results[100]) and all(results[400])
+    assert len(set(results[100])) == len(set(results[400])) == 2
+    first, *_, last = results[400]
+    assert first != last  # its caller began alone
 
 
 def test_one_pool_for_each_number_of_threads() -> None:

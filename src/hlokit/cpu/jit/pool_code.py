@@ -2,14 +2,15 @@
 
 Chunks are claimed one by one: a thread that the system has put aside delays one chunk, not its share of all. The caller
 begins with the first chunk, workers with the last: what one job leaves in a core's cache, the next mostly finds there.
-Who finds the pool at work, from another thread or from inside a chunk, runs its chunks itself. More than 65535 chunks
-are claimed some at a time.
+Who finds the pool at work, from another thread or from inside a chunk, runs its chunks itself, until the pool is free:
+then it hands out those that are left. More than 65535 chunks are claimed some at a time.
 
 The state, in memory that is never freed:
 
     ticket    epoch << 32 | first << 16 | left: nobody has claimed the `left` pieces of work from `first` on. A claim
               is a compare-and-swap that takes off the first or the last; the job's fields are read after it, and
               cannot change before the piece that it claimed is counted as done
+    base      the first chunk that is handed out
     piece     chunks in a piece of work;  many: how many pieces
     done      pieces finished; waiting: the caller sleeps on it
     stop      null, or a word of the one who runs the job: when it is not 0, chunks are left undone (guard.py)
@@ -98,6 +99,7 @@ STATE = Record(
         "waiting": I32,
         "function": Field(POINTER, align=64),
         "table": POINTER,
+        "base": I64,
         "chunks": I64,
         "piece": I64,
         "many": I64,
@@ -162,13 +164,13 @@ def _parallel_until(target: Target) -> Function:
     f = Function.of(PARALLEL_UNTIL)
     pool, function, table, stop = f.pointer("pool", STATE), f.pointer("function"), f.pointer("table"), f.pointer("stop")
     chunks = f.argument("chunks")
-    serial, closed, start, publish = (f.new_block(name) for name in ("serial", "closed", "start", "publish"))
+    serial, closed, start, publish, taken = map(f.new_block, ("serial", "closed", "start", "publish", "taken"))
     f.go_on_if(pool.ne(None), serial)
     is_wanted = pool["wanted"].load().ne(0) & (chunks >= 2) & (chunks <= 2**31 - 1)
     f.go_on_if(is_wanted, serial)
     busy = pool["busy"]
     _, is_mine = busy.cmpxchg(0, 1, "acquire", "monotonic")
-    f.go_on_if(is_mine, serial)
+    f.go_on_if(is_mine, taken)
     f.switch(pool["started"].load(), {_NEW: start, _RUNNING: publish}, closed)
     f.start(closed)
     spin_unlock(busy)
@@ -178,7 +180,24 @@ def _parallel_until(target: Target) -> Function:
     f.jump(publish)
 
     f.start(publish)
-    _hand_out(pool, function, table, chunks, stop, target)
+    _hand_out(pool, function, table, f.index(0), chunks, stop, target)
+    f.returns()
+
+    f.start(taken)
+    piece = _piece(chunks)
+    alone = While(f, [f.index(0)])
+    (begin,) = alone.values
+    alone.test(begin < chunks)
+    end = (begin + piece).smin(chunks)
+    _run(stop, function, table, begin, end)
+    with f.when((end < chunks) & busy.load(ordering="monotonic").eq(0)):
+        _, is_mine = busy.cmpxchg(0, 1, "acquire", "monotonic")
+        with f.when(is_mine):
+            with f.when(pool["started"].load().eq(_RUNNING)):
+                _hand_out(pool, function, table, end, chunks, stop, target)
+                f.returns()
+            spin_unlock(busy)
+    alone.again(end)
     f.returns()
 
     f.start(serial)
@@ -188,19 +207,26 @@ def _parallel_until(target: Target) -> Function:
     return f
 
 
+def _piece(chunks: Value) -> Value:
+    """Chunks that are claimed at a time."""
+    return (chunks + (_MOST_PIECES - 1)) // _MOST_PIECES
+
+
 def _hand_out(
-    pool: Pointer, function: Pointer, table: Pointer, chunks: Value, stop: Pointer | None, target: Target
+    pool: Pointer, function: Pointer, table: Pointer, base: Value, chunks: Value, stop: Pointer | None, target: Target
 ) -> None:
-    """Runs a job, with the workers, for the one who has the lock; when all of it is done the lock is free again."""
+    """Runs a job's chunks from `base` on, with the workers, for the one who has the lock; when all are done the lock is
+    free again."""
     f, done = pool.fn, pool["done"]
     unlock = f.new_block("unlock")
     pool["function"].store(function)
     pool["table"].store(table)
+    pool["base"].store(base)
     pool["chunks"].store(chunks)
     pool["stop"].store(stop, ordering="monotonic")
-    piece = (chunks + (_MOST_PIECES - 1)) // _MOST_PIECES
+    piece = _piece(chunks)
     pool["piece"].store(piece)
-    pieces = (chunks - 1) // piece + 1
+    pieces = (chunks - base - 1) // piece + 1
     pool["many"].store(pieces)
     done.store(0, ordering="monotonic")
     f.call(_ADVANCE, pool, pieces)
@@ -250,7 +276,7 @@ def _team_run(target: Target) -> Function:
     """Calls function(table, n, n + 1) for each n below `count`, all at the same time; frees the lock that was taken."""
     f = Function.of(TEAM_RUN)
     pool, function, table = f.pointer("pool", STATE), f.pointer("function"), f.pointer("table")
-    _hand_out(pool, function, table, f.argument("count"), None, target)
+    _hand_out(pool, function, table, f.index(0), f.argument("count"), None, target)
     f.returns()
     return f
 
@@ -330,7 +356,7 @@ def _participate() -> Function:
     claimed = IfElse(f, is_mine)
     first = (ticket & (2**32 - 1)) >> 16
     piece = pool["piece"].load()
-    begin = ascending.select(first, first + left - 1) * piece
+    begin = pool["base"].load() + ascending.select(first, first + left - 1) * piece
     end = (begin + piece).smin(pool["chunks"].load())
     function, table, stop = (pool[name].load_pointer() for name in ("function", "table", "stop"))
     _run(stop, function, table, begin, end)
