@@ -196,6 +196,23 @@ def test_scatter_of_scalars(table: int, threads: int) -> None:
     same(text, numbers((table,)), indices, numbers((n,)), threads=threads)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("window", [1, 5, 40])
+def test_scatter_of_blocks_of_which_all_or_some_are_in_bounds(window: int, threads: int) -> None:
+    n, table = 9001, 6000
+    more, moved = (f",{window}", "1") if window > 1 else ("", "")
+    text = f"""x = f32[{table}{more}] parameter(0) i = s32[{n},1] parameter(1) u = f32[{n}{more}] parameter(2)
+    ROOT r = f32[{table}{more}] scatter(x, i, u), update_window_dims={{{moved}}}, inserted_window_dims={{0}},
+    scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=latter"""
+    rows = (window,) * bool(more)
+    assert loops_of(text).parted is not None
+    indices = np.random.default_rng(0).integers(0, table, (n, 1)).astype(np.int32)
+    indices[3000:5000:3] = table  # neither the first blocks nor the last, which is no whole one
+    same(text, numbers((table, *rows)), indices, numbers((n, *rows)), threads=threads)
+    indices = np.sort(indices, axis=0)  # whole blocks that belong to one part of the operand
+    same(text, numbers((table, *rows)), indices, numbers((n, *rows)), threads=threads)
+
+
 def test_scatter_of_complex() -> None:
     text = """x = c64[500] parameter(0) i = s64[6000,1] parameter(1) u = c64[6000] parameter(2)
     ROOT r = c64[500] scatter(x, i, u), update_window_dims={}, inserted_window_dims={0},

@@ -62,14 +62,27 @@ class PartedLoops:
         def find(inner: Scope, _: Index, carried: list[Value]) -> list[Value]:
             return [self._find(inner, axis, fn.index(carried[0]), part)]
 
-        def each(inner: Scope, number: Index, _: list[Value]) -> list[Value]:
-            self._recall(inner, axis, number)
+        def found(inner: Scope, number: Index, _: list[Value]) -> list[Value]:
+            with inner.region:
+                update = self.lists[0][number].load().zext(64)
+            self._recall(inner, axis, update, number)
+            return self.inner(inner, level + 1)
+
+        def every(inner: Scope, number: Index, _: list[Value]) -> list[Value]:
+            with inner.region:
+                update = start + number
+            self._recall(inner, axis, update, number)
             return self.inner(inner, level + 1)
 
         (count,) = scope.loop(
             start, end, self.lanes, [fn.index(0)], by_vectors(axis, self.lanes, None, find), runs=True
         )
-        scope.loop(fn.index(0), fn.index(count), 1, [], each)
+        with scope.region:
+            is_whole = count.eq(end - start)
+            is_part = ~is_whole
+        for holds, body in ((is_whole, every), (is_part, found)):
+            with scope.region.when(holds):
+                scope.beside().loop(fn.index(0), fn.index(count), 1, [], body)
 
     def _find(self, scope: Scope, axis: LoopAxis, count: Index, part: tuple[Value, Value]) -> Index:
         """Adds those of a vector of updates that are in the part to the lists; gives how many these have then."""
@@ -91,12 +104,11 @@ class PartedLoops:
                 memory[count].store(packed)
             return count + mine.count_set()
 
-    def _recall(self, scope: Scope, axis: LoopAxis, number: Index) -> None:
-        """Puts what the lists have of an update into the scope."""
+    def _recall(self, scope: Scope, axis: LoopAxis, update: Value, number: Index) -> None:
+        """Puts the update, which has this number in the lists, and what these have of it into the scope."""
         with scope.region as fn:
-            places = [memory[number] for memory in self.lists]
-            update, *values = [place.load() for place in places]
-            scope.binds(axis, fn.index(update.zext(64)))
+            values = [memory[number].load() for memory in self.lists[1:]]
+            scope.binds(axis, fn.index(update))
             for node, value in zip(self.plan.values, values, strict=True):
                 scope.memo[node] = value.cast("trunc", register_type(node.dtype).scalar)
             scope.memo |= dict.fromkeys(self.plan.guards, fn.constant(True, I1))
