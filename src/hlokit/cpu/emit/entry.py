@@ -10,7 +10,7 @@ from typing import Any
 
 from hlokit.analysis.cost import operations
 from hlokit.cpu import costs
-from hlokit.cpu.emit import KernelWriter
+from hlokit.cpu.emit import KernelWriter, joined
 from hlokit.cpu.emit.scalars import scalar_function
 from hlokit.cpu.jit.frames import OWN, deepest
 from hlokit.cpu.kernels import epilogue, prologue
@@ -571,9 +571,18 @@ class EntryWriter:
         table = self._table(fn, prepared.table, starts=prepared.starts)
         for name, chunks in prepared.phases:
             self.written.kernels.setdefault(name, []).append(step)
-            self._run(fn, name, table, chunks, duration(step), len(prepared.phases))
+            if chunks > 1 and isinstance(step, KernelStep) and step.loops.parted is not None:
+                self.written.functions += 1
+                kernel, name = name, f"hlokit_joined{self.written.functions}"
+                self.written.module.add(joined.written(name, kernel, chunks))
+                job, calls = joined.job(fn, self._base(fn, self.arena + 1), table, chunks)
+                self._run(fn, name, job, calls, duration(step))
+            else:
+                self._run(fn, name, table, chunks, duration(step), len(prepared.phases))
 
-    def _run(self, fn: Function, name: str, table: Pointer, chunks: int, longest: float, phases: int = 1) -> None:
+    def _run(
+        self, fn: Function, name: str, table: Pointer, chunks: int | Value, longest: float, phases: int = 1
+    ) -> None:
         """Calls a kernel's function for all its chunks, as one phase of a step; of a long step so that it can be
         interrupted."""
         pool = self._base(fn, self.arena + 1) if chunks != 1 else fn.null()
