@@ -65,6 +65,18 @@ def test_sums_down_long_columns_go_row_by_row(rowwise: list[int], dtype: str, nu
     assert rowwise
 
 
+@pytest.mark.parametrize("columns", [17, 79, 129, 250, 300])
+@pytest.mark.parametrize("of", ["sum", "most"])
+def test_columns_that_fill_no_whole_number_of_wide_steps_go_in_two_steps_at_most(columns: int, of: str) -> None:
+    """Each of them goes down all rows, and a single vector's chain of operations leaves the machine waiting."""
+    x = np.random.default_rng(0).integers(-9, 10, (3, 200, columns)).astype(np.float32)
+    module = program(f"3,200,{columns}", f"ROOT r = f32[3,{columns}] reduce(x, zero), dimensions={{1}}, to_apply={of}")
+    agrees(module, x, rtol=0)
+    text = hk.compile(module, threads=1).as_text("llvm")
+    kernel = text[text.index("@k") :].partition("\n}")[0]
+    assert kernel.count(", 200\n") <= 2
+
+
 def test_maxima_over_a_middle_axis_go_row_by_row(rowwise: list[int]) -> None:
     x = np.random.default_rng(0).normal(size=(3, 500, 1000)).astype(np.float32)
     x[1, 7, 3] = np.nan

@@ -80,7 +80,7 @@ class ColumnFolds:
     def _write(self, group: list[Node], axis: LoopAxis, scope: Scope) -> None:
         fn, values = self.emission.fn, self.folds.values
         steps = vector_steps(self.emission.loops, axis, (0, axis.extent), whole=True)
-        steps = steps._replace(wide=min(steps.wide, _VECTORS * steps.lanes))
+        steps = steps._replace(wide=min(steps.wide, _VECTORS * steps.lanes), together=False)
         inits = [init for fold in group for init in fold.data.inits]
         length = -(-axis.extent // steps.lanes) * steps.lanes
         rows = [_row(fn, init.dtype, length) for init in inits]

@@ -39,12 +39,16 @@ def by_vectors(axis: LoopAxis, lanes: int, mask: Value | None, body: Body) -> Bo
 
 
 class VectorSteps(NamedTuple):
-    """The vectors of the steps of an axis in a span: `wide` ones at a time, then `lanes`, then some of these."""
+    """The vectors of the steps of an axis in a span: `wide` ones at a time, then `lanes`, then some of these.
+
+    With `together` what is left by the wide ones goes at once.
+    """
 
     axis: LoopAxis
     span: Span
     wide: int
     lanes: int
+    together: bool = False
 
     @property
     def wide_end(self) -> int:
@@ -59,9 +63,10 @@ def vector_steps(loops: Loops, axis: LoopAxis, span: Span, *, whole: bool) -> Ve
     wide = lanes * loops.unroll
     while lanes > 2 and axis.extent <= lanes // 2:
         lanes //= 2
-    while wide > lanes and (span[1] - span[0] if whole else axis.extent) < wide:
+    steps = span[1] - span[0] if whole else axis.extent
+    while wide > lanes and (steps <= wide // 2 if loops.unroll > 4 else steps < wide):
         wide //= 2
-    return VectorSteps(axis, span, max(wide, lanes), lanes)
+    return VectorSteps(axis, span, max(wide, lanes), lanes, loops.unroll > 4)
 
 
 def vector_loop(scope: Scope, steps: VectorSteps, carries: Sequence[Value], body: Body) -> Sequence[Value]:
@@ -77,6 +82,8 @@ def _rest(scope: Scope, steps: VectorSteps, carries: Sequence[Value], body: Body
     """The steps after the wide vectors."""
     fn, axis, lanes = scope.region.fn, steps.axis, steps.lanes
     begin, end = steps.span
+    while steps.together and lanes < end - steps.wide_end and not carries:
+        lanes *= 2
     whole = begin + (end - begin) // lanes * lanes
     if steps.wide_end < whole:
         part = by_vectors(axis, lanes, None, body)
