@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.cpu.kernels.epilogue import nodes_of
 from hlokit.cpu.lower.steps import RoutineStep
+from hlokit.forms.primitives import COSTLY
 
 DOT = "d = f32[{m},{n}] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
 BIAS = " bb = f32[{m},{n}] broadcast(b), dimensions={{1}} s = f32[{m},{n}] add(d, bb)"
@@ -47,6 +49,28 @@ def check(text: str, count: int = 1, tolerance: float = 2e-5) -> list[RoutineSte
         wide = np.complex128 if a.dtype.kind == "c" else np.float64
         assert np.abs(a.astype(wide) - b.astype(wide)).max() <= tolerance * max(1.0, np.abs(b.astype(wide)).max())
     return fused
+
+
+@pytest.mark.parametrize(("rows", "is_apart"), [(64, True), (8, False)])
+def test_a_costly_value_for_all_elements_is_computed_before(rows: int, is_apart: bool) -> None:
+    """Once, as a step of its own, and not for each vector; of few elements it is not worth a step."""
+    shape = f"f32[{rows},80]"
+    text = f"""HloModule m
+ENTRY e {{
+  x = f32[{rows},30] parameter(0)
+  w = f32[30,80] parameter(1)
+  number = f32[] parameter(2)
+  rate = f32[] constant(0.9)
+  power = f32[] power(rate, number)
+  scale = f32[] divide(rate, power)
+  d = {shape} dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  scales = {shape} broadcast(scale), dimensions={{}}
+  ROOT r = {shape} multiply(d, scales)
+}}"""
+    (step,) = check(text)
+    assert step.epilogue is not None
+    functions = {node.op for node in nodes_of(step.epilogue.kernel.loops)} & COSTLY
+    assert functions == (set() if is_apart else {"pow", "div"})
 
 
 @pytest.mark.parametrize(("m", "k", "n"), SIZES)

@@ -94,7 +94,10 @@ class Build:
         self.recomputation.weigh(leaf, weight)
         if not self._loops.passes:
             self.recomputation.check_gathered(leaf, index, expressions.gathers - gathers)
-            self.recomputation.check_invariant(leaf, index, weight + 10 * (expressions.costly - costly), value)
+            functions = expressions.costly - costly
+            self.recomputation.check_invariant(leaf, index, weight + 10 * functions, value)
+            if functions:
+                self.recomputation.check_spread(leaf, value)
         return value
 
     def _computed(self, leaf: Leaf, index: Index) -> Any:

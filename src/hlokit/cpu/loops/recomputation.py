@@ -13,6 +13,7 @@ from hlokit.cpu.loops.space import IterationSpace
 from hlokit.cpu.lower.leaf import Leaf, Source
 from hlokit.cpu.lower.retries import Materialise, too_often
 from hlokit.forms.affine import Index
+from hlokit.ops.movement import Broadcast
 
 _STAGE = 1 << 15
 """Elements from which on a fold of a fold's results is worth two kernels."""
@@ -20,6 +21,8 @@ _STAGE = 1 << 15
 _GATHER = 16
 """Nodes that take as long as the gather of an element: a lane of a vector of them takes a cycle."""
 _COSTLY_INVARIANT = 8
+_MANY_ELEMENTS = 4096
+"""Elements of a broadcast from which on a kernel for the one value that it spreads costs little."""
 _MANY_STEPS = 8
 """From here on a value that is the same in all steps of a loop is stored before it."""
 
@@ -92,6 +95,17 @@ class Recomputation:
         if any(node.op == "fold" for node in reachable(parts_of([value]))):
             return  # loops are ordered by what folds depend on
         raise Materialise(leaf, f"it is the same in {steps} steps of a loop around it")
+
+    def check_spread(self, leaf: Leaf, value: Any) -> None:
+        """Cuts a single costly value that is broadcast to many elements.
+
+        All kernels that read it would compute it, and routines' epilogues for each vector.
+        """
+        if not isinstance(leaf.instruction.op, Broadcast) or leaf.shape.size < _MANY_ELEMENTS:
+            return
+        operand = self.source.leaf(leaf.instruction.operands[0])
+        if operand.shape.size == 1 and not any(node.op == "fold" for node in reachable(parts_of([value]))):
+            raise Materialise(operand, f"one costly value for {leaf.shape.size} elements")
 
     def _let_through(self, deps: int) -> int:
         """The number of places of a set of axes where the guards hold, as far as each of them asks for one axis."""
