@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import random
 from typing import Any
 
@@ -10,7 +11,10 @@ import numpy as np
 import pytest
 
 from hlokit.cpu.jit.objects import Library, compile_object
+from hlokit.cpu.kernels.contraction import costs
+from hlokit.cpu.kernels.contraction.convolution import ConvolutionPlan, plan_convolution
 from hlokit.cpu.kernels.contraction.depthwise import FeaturePatch
+from hlokit.cpu.kernels.contraction.direct_convolution import TiledConvolution
 from hlokit.cpu.kernels.contraction.elements import write
 from hlokit.cpu.kernels.contraction.routine import contraction
 from hlokit.cpu.kernels.contraction.windows import along_inputs, window_space
@@ -144,6 +148,32 @@ CASES = {
     "no_features": (make(NHWC, [SAME] * 2), (2, 9, 9, 0), (3, 3, 0, 17)),
     "no_batch": (make(NHWC, [SAME] * 2), (0, 9, 9, 3), (3, 3, 3, 17)),
     "window_beyond_the_image": (make(NHWC, [WindowDimension(9)] * 2), (1, 3, 3, 3), (9, 9, 3, 4)),
+    "kernel_gradient_of_one_feature": (
+        make(KERNEL_GRADIENT, [WindowDimension(149, 1, 1, 1)] * 2), (2, 149, 149, 1), (2, 149, 149, 1),
+    ),
+    "kernel_gradient_of_one_feature_stride_2": (
+        make(KERNEL_GRADIENT, [WindowDimension(37, 1, 2, 3, 1, 2)] * 2), (3, 74, 74, 1), (3, 37, 37, 1),
+    ),
+    "kernel_gradient_of_one_feature_dilated": (
+        make(KERNEL_GRADIENT, [WindowDimension(53, 2, 2, 2)] * 2), (3, 53, 53, 1), (3, 53, 53, 1),
+    ),
+    "kernel_gradient_unpadded": (
+        make(KERNEL_GRADIENT, [WindowDimension(59)] * 2), (3, 63, 61, 12), (3, 59, 59, 40),
+    ),
+    "kernel_gradient_of_nchw": (
+        make(Numbers(1, 0, (2, 3), 0, 1, (2, 3), 0, 1, (2, 3)), [WindowDimension(39, 1, 1, 1)] * 2), (2, 3, 39, 39),
+        (2, 4, 39, 39),
+    ),
+    "kernel_gradient_of_groups": (
+        make(KERNEL_GRADIENT, [WindowDimension(31, 1, 1, 1)] * 2, 1, 3), (4, 31, 31, 15), (4, 31, 31, 51),
+    ),
+    "kernel_gradient_of_a_long_signal": (
+        make(Numbers(2, 0, (1,), 0, 2, (1,), 1, 2, (0,)), [WindowDimension(50_001, 1, 2, 2)]), (1, 50_001, 1),
+        (1, 50_001, 2),
+    ),
+    "long_window": (
+        make(Numbers(0, 2, (1,), 1, 2, (0,), 0, 2, (1,)), [WindowDimension(101, 1, 50, 50)]), (2, 301, 1), (101, 1, 1),
+    ),
     "to_1": (make(NHWC, [SAME] * 2), (2, 9, 13, 64), (3, 3, 64, 1)),
     "to_3": (make(NHWC, [SAME] * 2), (2, 9, 13, 64), (3, 3, 64, 3)),
     "to_4_unpadded": (make(NHWC, [WindowDimension(3)] * 2), (2, 9, 13, 48), (3, 3, 48, 4)),
@@ -231,6 +261,53 @@ def test_random(seed: int) -> None:
     op = make(numbers, window, features, batches)
     lhs, rhs = (dtypes.f32[tuple(d[i] for i in range(count + 2))] for d in (left, right))
     check(op, lhs, rhs)
+
+
+@pytest.mark.parametrize(("size", "features"), [(373, 1), (116, 32)])
+def test_kernel_gradients_read_their_operands_once(size: int, features: int) -> None:
+    """Chunks have parts of the sums: with outputs of their own each would lay out all of the image."""
+    op = make(KERNEL_GRADIENT, [WindowDimension(size, 1, 1, 1)] * 2)
+    shapes = (dtypes.f32[4, size, size, features],) * 2
+    call = Call(op, shapes, (op.infer(*shapes),), baseline("x86-64-avx512"))
+    whole = plan_convolution(call, op.contraction(shapes))
+    assert isinstance(whole, ConvolutionPlan)
+    (part,) = whole.parts
+    assert isinstance(part, TiledConvolution)
+    plan = part.plan
+    assert plan.keeps_rhs and plan.parts == plan.chunks > 1 and plan.goes >= plan.parts
+    assert plan.space.together == (16 if features == 1 else 1)
+    assert math.prod(a.extent for a in plan.axes) * plan.goes < 2.5 * math.prod(shapes[0].dimensions)
+
+
+def test_lanes_beyond_the_taps_are_not_multiplied() -> None:
+    """What lies behind a row's last tap may be infinite."""
+    op = make(KERNEL_GRADIENT, [WindowDimension(53)] * 2)
+    lhs, rhs = dtypes.f32[1, 55, 55, 1], dtypes.f32[1, 53, 53, 1]
+    run, _ = compiled(op, lhs, rhs)
+    left, right = operands(lhs, rhs)
+    left[:, :, 54] = np.inf
+    got, want = run(left, right), op.reference(left, right)
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
+    assert np.isfinite(want).sum() == 6
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if name not in ("to_3_in_goes", "kernel_gradient_of_a_long_signal")]
+)
+def test_sums_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small chunks and caches: taps in many goes, whose last has fewer."""
+    monkeypatch.setattr(costs, "PATCH_BYTES", 1 << 14)
+    monkeypatch.setattr(costs, "CONVOLUTION_CHUNK", 1 << 12)
+    op, lhs, rhs = CASES[name]
+    check(op, dtypes.f32[lhs], dtypes.f32[rhs])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_sums_in_parts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "PATCH_BYTES", 1 << 12)
+    monkeypatch.setattr(costs, "CONVOLUTION_CHUNK", 1 << 8)
+    monkeypatch.setattr(costs, "FEW_PRODUCTS", 1)
+    test_random(seed)
 
 
 def test_patches_have_room_for_whole_vectors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.elements import memory_of
-from hlokit.cpu.kernels.contraction.windows import CutAxis, WindowAxis, WindowSpace
+from hlokit.cpu.kernels.contraction.windows import CutAxis, WindowAxis, WindowSpace, may_keep_weights
+from hlokit.cpu.kernels.routine import up
 from hlokit.cpu.target import Target
 
 
@@ -67,7 +68,13 @@ class Laid(CutAxis):
         outputs, cut = self.axis.outputs, self.cut
         wanted = min(outputs, self.block * cut.largest)
         firsts = (part * cut.least + min(part, cut.extra) for part in range(0, cut.parts, self.block))
-        return self.axis.is_inside and all(first + wanted <= outputs for first in firsts)
+        is_even = self.axis.taps % self.taps == 0
+        return self.axis.is_inside and is_even and all(first + wanted <= outputs for first in firsts)
+
+    @property
+    def goes(self) -> int:
+        """How many blocks of taps there are."""
+        return -(-self.axis.taps // self.taps)
 
     @property
     def per_output(self) -> int:
@@ -92,9 +99,26 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class ProductLoop:
+    """A loop over products of a tile: over so many `taps`, or those of the go (`is_cut`), `together` at a time.
+
+    lhs, rhs  bytes from one step to the next, in lhs as it is laid out and in rhs
+    """
+
+    taps: int
+    together: int
+    lhs: int
+    rhs: int
+    is_cut: bool = False
+
+
+@dataclass(frozen=True)
 class WindowPlan:
-    """See the fields' types. axes are in the order of lhs in memory; rows and columns tell which span a tile,
-    split along which one sums are taken in several goes."""
+    """See the fields' types. axes are in the order of lhs in memory; rows and columns tell which span a tile.
+
+    parts      chunks that share the goes of the same sums, which are added up at the end
+    keeps_rhs  weights are read where they lie
+    """
 
     space: WindowSpace
     axes: tuple[Laid, ...]
@@ -105,7 +129,8 @@ class WindowPlan:
     panel_blocks: int
     is_direct: bool
     patch: int
-    split: int | None
+    parts: int = 1
+    keeps_rhs: bool = False
 
     @property
     def tile(self) -> int:
@@ -130,7 +155,33 @@ class WindowPlan:
 
     @property
     def chunks(self) -> int:
-        return self.space.group.size * self.panel_blocks * math.prod(a.blocks for a in self.axes)
+        return self.space.group.size * self.panel_blocks * math.prod(a.blocks for a in self.axes) * self.parts
+
+    @property
+    def goes(self) -> int:
+        """Blocks of taps, one after the other: each with inputs of its own, for the same sums."""
+        return math.prod(a.goes for a in self.axes)
+
+    @property
+    def weights(self) -> int:
+        """Elements of packed weights."""
+        return 0 if self.keeps_rhs else self.space.group.size * self.features * self.space.steps
+
+    @property
+    def cut_axis(self) -> int | None:
+        """The number of the axis whose last block has fewer taps."""
+        return next((i for i, a in enumerate(self.axes) if a.axis.taps % a.taps), None)
+
+    @property
+    def sums(self) -> int:
+        """Elements of the sums of a block of outputs and panels, where they are kept between goes."""
+        return self.tile * self.tiles * -(-sum(p.count for p in self.panels) // self.panel_blocks)
+
+    @property
+    def moved(self) -> int:
+        """Elements that are laid out, packed, or kept as sums of parts, each as often as that is done."""
+        inputs = self.chunks // self.parts * self.goes * math.prod(a.extent for a in self.axes)
+        return inputs + 2 * self.weights + (2 * self.chunks * self.sums if self.parts > 1 else 0)
 
     @property
     def order(self) -> list[int]:
@@ -144,30 +195,25 @@ class WindowPlan:
         """Those with several taps, so that lhs is walked forwards: the order in which products are summed."""
         return sorted((a for a in self.axes if a.axis.taps > 1), key=lambda a: -a.place * a.axis.tap // a.step)
 
-    def steps(self, width: int) -> list[tuple[int, int, int]]:
-        """Loops over products, outermost first, for panels of so many features; what is one loop is merged.
-
-        Each: how many, and bytes from one to the next in lhs as it is laid out and in rhs.
-        """
-        loops, size = list[tuple[int, int, int]](), self.space.arithmetic.total.bytes
+    def steps(self, width: int) -> list[ProductLoop]:
+        """Loops over products, outermost first, for panels of so many features; what is one loop is merged."""
+        loops, size, cut = list[ProductLoop](), self.space.arithmetic.total.bytes, self.cut_axis
         for laid, rest in self._tails():
-            together = laid.axis.together
-            count, lhs, rhs = laid.taps // together, laid.per_tap * together * size, rest * width * size
-            if count == 1:
+            together, taps = laid.axis.together, laid.taps
+            right = laid.axis.rhs * together if self.keeps_rhs else rest * width
+            lhs, rhs, is_cut = laid.per_tap * together * size, right * size, cut is not None and laid is self.axes[cut]
+            if taps == together and not is_cut:
                 continue
-            if loops and loops[-1][1:] == (count * lhs, count * rhs):
-                count *= loops.pop()[0]
-            loops.append((count, lhs, rhs))
+            former, is_whole = loops[-1] if loops else None, taps % together == 0 and not is_cut
+            count = taps // together
+            if former and is_whole and not former.is_cut and (former.lhs, former.rhs) == (count * lhs, count * rhs):
+                taps *= loops.pop().taps
+            loops.append(ProductLoop(taps, together, lhs, rhs, is_cut))
         return loops
 
     def rest(self, number: int) -> int:
         """Vectors of products from one tap of the axis with this number to the next."""
         return next((rest for laid, rest in self._tails() if laid is self.axes[number]), 0)
-
-    @property
-    def is_by_panel(self) -> bool:
-        """Inputs are laid out anew for each panel."""
-        return self.split is not None or self.space.shared > 0
 
     def _tails(self) -> Iterator[tuple[Laid, int]]:
         """Each axis with taps, and the vectors of products inside of it."""
@@ -178,41 +224,92 @@ class WindowPlan:
 
 def planned(s: WindowSpace, target: Target) -> WindowPlan | None:
     """A plan for sums of real numbers over at least one product; None where it would not be fast."""
-    lanes, size = s.arithmetic.lanes(target), s.arithmetic.total.bytes
+    lanes = s.arithmetic.lanes(target)
     registers = 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
     panels = [Panel(0, 1, lanes, s.output.size)] if s.together > 1 else _panels(s.output.size, lanes)
     vectors = panels[0].vectors
     kept = 4 if s.together == 1 else vectors + 1  # beside the sums: factors of rhs, and one of lhs at a time
-    most = (registers - kept) // vectors
     order = sorted(s.axes, key=lambda a: (-a.lhs, a.inputs == 1))
-    rows, columns, cuts = _tile(order, most)
+    rows, columns, cuts = _tile(order, (registers - kept) // vectors)
     laid = [Laid(a, a.taps, 1, cuts.get(i, OutputCut(a.outputs, a.outputs))) for i, a in enumerate(order)]
     is_direct = all(a.is_inside for a in order) and memory_of(s.operand) is s.arithmetic.total and not s.shared
     if is_direct:
-        laid = [replace(a, place=a.step * a.axis.lhs) for a in laid]
-        clash = max((laid[i].per_output for i in (rows, columns) if laid[i].axis.outputs > 1), default=0)
-        is_direct = clash * size % costs.SETS_BYTES != 0 or clash == 0
-    count, width = sum(p.count for p in panels), panels[0].vectors * lanes if s.shared else 1
-    split = None
-    if not is_direct:
-        laid, split = _split(laid, width, lanes, size)
-    wanted = min(costs.CHUNKS, max(1, s.elements * s.steps // costs.CONVOLUTION_CHUNK))
-    if s.shared or split is not None:
+        direct = [replace(a, place=a.step * a.axis.lhs) for a in laid]
+        clash = max((direct[i].per_output for i in (rows, columns) if laid[i].axis.outputs > 1), default=0)
+        is_direct = clash * s.arithmetic.total.bytes % costs.SETS_BYTES != 0 or clash == 0
+        laid = direct if is_direct else laid
+    plan = WindowPlan(s, tuple(laid), rows, columns, lanes, tuple(panels), 1, is_direct, 0)
+    by_outputs, by_taps = _by_outputs(plan), _by_taps(plan)
+    if by_outputs is None or by_taps is None:
+        return by_outputs or by_taps
+    return by_taps if by_taps.moved < by_outputs.moved else by_outputs
+
+
+def _by_outputs(plan: WindowPlan) -> WindowPlan | None:
+    """Each chunk has outputs of its own."""
+    s, lanes, panels = plan.space, plan.lanes, plan.panels
+    laid, size = list(plan.axes), s.arithmetic.total.bytes
+    count, width, is_in_goes = sum(p.count for p in panels), panels[0].vectors * lanes if s.shared else 1, False
+    if not plan.is_direct:
+        laid, is_in_goes = _split(laid, width, lanes, size)
+    wanted = _wanted(s)
+    if s.shared or is_in_goes:
         wanted = -(-wanted // count)
 
     def bytes_of(axes: Sequence[Laid]) -> int:
         """Inputs of a chunk, and its sums where they are kept."""
-        sums = 0 if split is None else math.prod(a.cut.largest * a.block for a in axes) * panels[0].vectors * lanes
+        sums = math.prod(a.cut.largest * a.block for a in axes) * panels[0].vectors * lanes if is_in_goes else 0
         return (_laid_out(axes, width, lanes, size)[1] + sums) * size
 
     laid = _grown(laid, wanted, bytes_of, s)
-    blocks = count if s.shared or split is not None else min(count, max(1, wanted // _chunks(s, laid)))
+    blocks = count if s.shared or is_in_goes else min(count, max(1, wanted // _chunks(s, laid)))
     patch = 0
-    if not is_direct:
+    if not plan.is_direct:
         laid, patch = _laid_out(laid, width, lanes, size)
         if patch * size > costs.MOST_PATCH_BYTES:
             return None
-    return WindowPlan(s, tuple(laid), rows, columns, lanes, tuple(panels), blocks, is_direct, patch, split)
+    keeps_rhs = s.together > 1 and may_keep_weights(s)
+    return replace(plan, axes=tuple(laid), panel_blocks=blocks, patch=patch, keeps_rhs=keeps_rhs)
+
+
+def _by_taps(plan: WindowPlan) -> WindowPlan | None:
+    """Chunks have all outputs, each with taps of its own: inputs are read once where sums are few and long.
+
+    A go has one tap of each outer axis, and so many of the next one that the inputs which they meet fit the cache.
+    """
+    s, lanes, size = plan.space, plan.lanes, plan.space.arithmetic.total.bytes
+    axes = [replace(a, block=a.cut.parts) for a in plan.axes]
+    plan = replace(plan, axes=tuple(axes), keeps_rhs=may_keep_weights(s))
+    whole = [replace(plan, panel_blocks=blocks) for blocks in (1, sum(p.count for p in plan.panels))]
+    fitting = [one for one in whole if one.sums * size <= costs.PATCH_BYTES]
+    if s.shared or not fitting:
+        return None
+    wanted = -(-_wanted(s) // fitting[0].chunks)
+    for number, a in enumerate(axes):
+        outer, most = math.prod(b.axis.taps for b in axes[:number]), a.axis.taps
+        if a.axis.together > 1:
+            most = max(1, most // (costs.LEAST_ALONG * a.axis.together))
+        goes = min(-(-wanted // outer), most)
+        while goes <= most:
+            laid = [*(replace(b, taps=1) for b in axes[:number]), _in_goes(a, goes), *axes[number + 1 :]]
+            laid, patch = _laid_out(laid, 1, lanes, size)
+            if patch * size <= costs.PATCH_BYTES // (2 if s.together > 1 else 4):
+                if plan.is_direct:
+                    laid, patch = [replace(b, place=b.step * b.axis.lhs) for b in laid], 0
+                found = replace(fitting[0], axes=tuple(laid), patch=patch)
+                return replace(found, parts=min(wanted, found.goes))
+            goes += -(-goes // 4)
+    return None
+
+
+def _in_goes(laid: Laid, goes: int) -> Laid:
+    """The axis in blocks of as equal numbers of taps as can be."""
+    return replace(laid, taps=min(laid.axis.taps, up(-(-laid.axis.taps // goes), laid.axis.together)))
+
+
+def _wanted(s: WindowSpace) -> int:
+    """Chunks."""
+    return min(costs.CHUNKS, max(1, s.elements * s.steps // costs.CONVOLUTION_CHUNK))
 
 
 def _panels(features: int, lanes: int) -> list[Panel]:
@@ -244,21 +341,21 @@ def _tile(axes: Sequence[WindowAxis], most: int) -> tuple[int, int, dict[int, Ou
     return best[1:]
 
 
-def _split(axes: Sequence[Laid], width: int, lanes: int, size: int) -> tuple[list[Laid], int | None]:
-    """Where the inputs of one tile are too many: fewer taps of one axis at a time."""
+def _split(axes: Sequence[Laid], width: int, lanes: int, size: int) -> tuple[list[Laid], bool]:
+    """Where the inputs of one tile are too many: fewer taps of one axis at a time. And whether it is so."""
 
     def bytes_of(laid: Sequence[Laid]) -> int:
         return _laid_out(laid, width, lanes, size)[1] * size
 
     if bytes_of(axes) <= costs.PATCH_BYTES // 2:
-        return list(axes), None
+        return list(axes), False
     for limit in (costs.PATCH_BYTES // 2, 2 * costs.PATCH_BYTES, costs.MOST_PATCH_BYTES):
-        for number, a in [(i, a) for i, a in enumerate(axes) if a.axis.together == 1]:
+        for a in (a for a in axes if a.axis.together == 1):
             for taps in (t for t in range(a.axis.taps - 1, 0, -1) if a.axis.taps % t == 0):
                 laid = [replace(b, taps=taps) if b is a else b for b in axes]
                 if bytes_of(laid) <= limit:
-                    return laid, number
-    return list(axes), None
+                    return laid, True
+    return list(axes), False
 
 
 def _chunks(s: WindowSpace, axes: Sequence[Laid]) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from hlokit.cpu.kernels.contraction.convolution_plan import Panel, WindowPlan
+from hlokit.cpu.kernels.contraction.convolution_plan import Panel, ProductLoop, WindowPlan
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
 from hlokit.cpu.kernels.contraction.results import put, totals
 from hlokit.cpu.kernels.contraction.tile import Steps, VectorTile
@@ -18,16 +19,20 @@ class ConvolutionTile:
     lhs, rhs  the first input and weight, where the plan lays them
     index     of the tile's first output, in the result
     sums, last  where a plan sums in several goes: what the tile has so far, and whether this is the last
+    taps      of the axis that is cut, in this go, if the last has fewer
     """
 
-    def __init__(self, call: Call, plan: WindowPlan, panel: Panel, rows: int, columns: int) -> None:
+    def __init__(
+        self, call: Call, plan: WindowPlan, panel: Panel, rows: int, columns: int, *, is_total: bool = False
+    ) -> None:
         s = plan.space
         self.call, self.plan, self.panel, self.s = call, plan, panel, s
         self.lanes, self.scalar = plan.lanes, plan.space.arithmetic.total
         names = [f"d{i}" for i in range(len(s.dimensions))]
-        fields = [("ptr", "table"), ("ptr", "lhs"), ("ptr", "rhs"), *(("i64", name) for name in names)]
-        if plan.split is not None:
-            fields += [("ptr", "sums"), ("i1", "last")]
+        fields = [("ptr", "table"), *(("i64", name) for name in names)]
+        fields += [] if plan.goes == 1 else [("ptr", "sums")]
+        fields += [] if is_total else [("ptr", "lhs"), ("ptr", "rhs")]
+        fields += [] if plan.goes == 1 or is_total else [("i1", "last"), ("i64", "taps")]
         self.f = Function("", fields, attributes="noinline nounwind", target=call.target)
         self.first = [self.f.index_argument(name) for name in names]
         self.is_turned = plan.axes[plan.rows].axis.dim == len(s.dimensions) - 1
@@ -42,7 +47,7 @@ class ConvolutionTile:
         f, lhs, rhs = self.f, self.f.pointer("lhs", self.scalar), self.f.pointer("rhs", self.scalar)
         kernel, loops = self._kernel(), self._loops()
         sums = kernel.zeros(f)
-        if self.plan.split is None:
+        if self.plan.goes == 1:
             self._store(kernel.summed(loops, lhs, rhs, sums))
         else:
             kept = f.pointer("sums", self.scalar)
@@ -50,19 +55,37 @@ class ConvolutionTile:
             sums = kernel.summed(loops, lhs, rhs, [place.load(self.lanes) for place in places])
             for place, value in zip(places, sums, strict=True):
                 place.store(value)
-            with f.when(f.argument("last")):
-                self._store(sums)
+            if self.plan.parts == 1:
+                with f.when(f.argument("last")):
+                    self._store(sums)
         f.returns()
         return module.add_by_text(f, "convolution_tile")
+
+    def finished(self, module: Module) -> str:
+        """Adds the function that adds up the sums of all parts, and passes them on; gives its name."""
+        f, plan, count = self.f, self.plan, len(self._kernel().places)
+        kept, nothing = f.pointer("sums", self.scalar), f.constant(0, self.scalar.of(self.lanes))
+        sums = f.local(self.scalar, count * self.lanes, 64)
+        with f.loop(0, count * self.lanes, self.lanes) as loop:
+            with f.loop(0, plan.parts, 1, [nothing]) as part:
+                part.next = [part.carried[0] + kept[loop.index + part.index * plan.sums].load(self.lanes)]
+            sums[loop.index].store(part.results[0])
+        self._store([sums[i * self.lanes].load(self.lanes) for i in range(count)])
+        f.returns()
+        return module.add_by_text(f, "convolution_sums")
 
     # -- products
 
     def _kernel(self) -> VectorTile:
         """The sums of the tile: a row for each output."""
         rows = tuple(self._input(output) for output in self.outputs)
-        is_paired, is_along = self.s.shared > 0, self.s.together > 1
+        is_along, columns, apart = self.s.together > 1, None, 0
+        if self.plan.keeps_rhs and is_along:
+            apart = self.s.output.rhs
+        elif self.plan.keeps_rhs:
+            columns = (self.panel.vectors - 1) * self.lanes + self.panel.valid
         return VectorTile(
-            self.s.arithmetic, self.lanes, rows, self.panel.vectors, is_paired=is_paired, is_along=is_along
+            self.s.arithmetic, self.lanes, rows, self.panel.vectors, columns, self.s.shared > 0, is_along, apart
         )
 
     def _input(self, output: tuple[int, int]) -> int:
@@ -77,11 +100,18 @@ class ConvolutionTile:
         None that read an input twice, for LLVM would keep it in a register that is not there. Nor two of a long run of
         neighbours: in a loop on its own LLVM then keeps all sums of a full tile in memory.
         """
-        *outer, last = self.plan.steps(self.panel.vectors * self.lanes) or [(1, 0, 0)]
-        count, step, _ = last
-        counts = (count,) if not outer and step == self.scalar.bytes else (count, 2, 3)
-        unroll = next((n for n in counts if n <= 4 and count % n == 0 and self._are_apart(n, step)), 1)
-        return [*(Steps(*loop) for loop in outer), Steps(*last, unroll)]
+        *outer, last = self.plan.steps(self.panel.vectors * self.lanes) or [ProductLoop(1, 1, 0, 0)]
+        counts = (last.taps,) if not outer and last.lhs == self.scalar.bytes else (last.taps, 2, 3)
+        is_free = last.together == 1 and not last.is_cut
+        fitting = (n for n in counts if is_free and n <= 4 and last.taps % n == 0 and self._are_apart(n, last.lhs))
+        return [*map(self._steps, outer), replace(self._steps(last), unroll=next(fitting, 1))]
+
+    def _steps(self, loop: ProductLoop) -> Steps:
+        """The loop, and, of vectors along taps, those that do not fill one."""
+        taps = self.f.index_argument("taps") if loop.is_cut else self.f.index(loop.taps)
+        has_rest = (loop.is_cut and loop.together > 1) or loop.taps % loop.together > 0
+        rest = taps % loop.together if has_rest else None
+        return Steps(taps // loop.together, loop.lhs, loop.rhs, rest=rest)
 
     def _are_apart(self, count: int, step: int) -> bool:
         """Whether so many steps read no input twice."""

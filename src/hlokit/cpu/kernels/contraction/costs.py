@@ -54,6 +54,8 @@ AMX_PATCH_BYTES = 7 << 17
 """Lines and sums of a convolution's chunk by AMX, at most, which lie on the stack and should stay in L2."""
 AMX_WORKING_BYTES = 1 << 20
 """Bytes of L2 that lines, a pair of packed panels and its sums may take."""
+KEPT_ROW_BYTES = 512
+"""Bytes of a row of weights up to which a part of it is read where it lies: those of longer ones fall into few sets."""
 SETS_BYTES = 2048
 """Rows at multiples of so many bytes fall into few sets of the first cache."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.contraction import costs
@@ -16,7 +16,7 @@ from hlokit.cpu.kernels.contraction.patch import InputPatch
 from hlokit.cpu.kernels.contraction.space import Axis, affine, unravelled
 from hlokit.cpu.kernels.contraction.windows import WindowSpace, phase_function, shared_out
 from hlokit.cpu.kernels.routine import Call, Phase, Routine, up
-from hlokit.cpu.llvm import I64, Index, Module, Pointer, Value
+from hlokit.cpu.llvm import Function, Index, Module, Pointer, Value
 
 
 def plan_tiles(call: Call, s: WindowSpace) -> TiledConvolution | None:
@@ -35,8 +35,11 @@ class TiledConvolution:
     def write(self, module: Module) -> Routine:
         """Writes the functions into the module."""
         call, plan, s = self.call, self.plan, self.plan.space
-        phases = (_Weights(call, module, plan).written(), _Chunks(call, module, plan).written())
-        return Routine(phases, s.group.size * plan.features * s.steps * s.arithmetic.total.bytes)
+        weights = () if plan.keeps_rhs else (_Weights(call, module, plan).written(),)
+        chunks = _Chunks(call, module, plan)
+        sums = plan.chunks * plan.sums if plan.parts > 1 else 0
+        phases = (*weights, chunks.written(), *((_Totals(call, module, plan).written(),) if sums else ()))
+        return Routine(phases, (plan.weights + sums) * s.arithmetic.total.bytes)
 
 
 # -- weights
@@ -104,79 +107,121 @@ class _Chunks:
     def __init__(self, call: Call, module: Module, plan: WindowPlan) -> None:
         self.call, self.module, self.plan, self.s = call, module, plan, plan.space
         self.fn, self.scalar = phase_function(call), plan.space.arithmetic.total
+        self.weights = self.fn.table(1 if plan.keeps_rhs else 3, self.scalar)
 
     def written(self) -> Phase:
-        fn, plan, s, scalar = self.fn, self.plan, self.s, self.scalar
-        lhs, self.scratch = fn.table(0, memory_of(s.operand)), fn.table(3, scalar)
+        fn, plan, s = self.fn, self.plan, self.s
+        lhs = fn.table(0, memory_of(s.operand))
         with fn.loop(fn.index_argument("begin"), fn.index_argument("end")) as loop:
-            sizes = [s.group.size, *(a.blocks for a in plan.axes), plan.panel_blocks]
-            self.group, *blocks, panel_block = unravelled(loop.index, sizes)
+            sizes = [s.group.size, *(a.blocks for a in plan.axes), plan.panel_blocks, plan.parts]
+            self.group, *blocks, panel_block, part = unravelled(loop.index, sizes)
             lows = [block * a.block for a, block in zip(plan.axes, blocks, strict=True)]
-            self.parts = [(low, (low + a.block).least(a.cut.parts)) for a, low in zip(plan.axes, lows, strict=True)]
+            self.bounds = [(low, (low + a.block).least(a.cut.parts)) for a, low in zip(plan.axes, lows, strict=True)]
             self.firsts = [_first_of(a, low) for a, low in zip(plan.axes, lows, strict=True)]
             self.base = lhs[self.group * s.group.lhs]
             if plan.is_direct:
                 self.firsts = [fn.index(0)] * len(plan.axes)
                 self.inputs = self.base[-sum(a.axis.low * a.axis.lhs for a in plan.axes)]
             else:
-                self.inputs = fn.local(scalar, plan.patch, 64)
-                if not plan.is_by_panel:
-                    InputPatch(plan, self.base, self.inputs, self._starts(fn.index(0)))
-            self._panels(panel_block)
+                self.inputs = fn.local(self.scalar, plan.patch, 64)
+            if plan.goes == 1:
+                self._go([fn.index(0)] * len(plan.axes), panel_block, None)
+            else:
+                self._goes(loop.index, panel_block, part)
         return Phase(fn.end(self.module, "convolution", exported=True), plan.chunks)
 
-    def _starts(self, tap: Index) -> list[Index]:
-        """Each axis's place that the first output meets with its first tap; with `tap` along the axis that is split."""
+    def _goes(self, chunk: Index, panel_block: Index, part: Index) -> None:
+        """The goes of a part, which add to the same sums."""
+        fn, plan = self.fn, self.plan
+        if plan.parts > 1:
+            sums = fn.table(3, self.scalar)[chunk * plan.sums + plan.weights]
+        else:
+            sums = fn.local(self.scalar, plan.sums, 64)
+        fn.memset(sums, 0, plan.sums * self.scalar.bytes)
+        low, high = ((part + i) * plan.goes // plan.parts for i in (0, 1))
+        with fn.loop(low, high) as loop:
+            numbers = unravelled(loop.index, [a.goes for a in plan.axes])
+            taps = [number * a.taps for a, number in zip(plan.axes, numbers, strict=True)]
+            self._go(taps, panel_block, (sums, loop.index.eq(plan.goes - 1)))
+
+    def _go(self, taps: Sequence[Index], panel_block: Index, kept: tuple[Pointer, Value] | None) -> None:
+        """Lays out what the taps of a go, from these on, meet, and adds their products for all panels."""
+        plan, s, inputs = self.plan, self.s, self.inputs
+        starts = self._starts(taps)
+        if plan.is_direct:
+            moves = [(tap, a.axis.tap * a.axis.lhs) for a, tap in zip(plan.axes, taps, strict=True)]
+            inputs = inputs[affine(self.fn, 0, moves)]
+        elif not s.shared:
+            InputPatch(plan, self.base, inputs, starts)
+        for panel, nth, place in _panels(self.fn, plan, panel_block):
+            if s.shared:
+                FeaturePatch(plan, panel, self.base, inputs, starts, nth)
+            feature = affine(self.fn, panel.first, [(self.group, s.output.size), (nth, panel.vectors * plan.lanes)])
+            tiles = _Tiles(self.call, self.module, plan, panel, feature, self.bounds, self.firsts)
+            tiles.weights = self._weights(panel, nth, taps)
+            if kept is not None:
+                cut = plan.cut_axis
+                left = plan.axes[cut].axis.taps - taps[cut] if cut is not None else self.fn.index(0)
+                tiles.kept, tiles.last = kept
+                tiles.taps = left.least(plan.axes[cut or 0].taps)
+            tiles.over(plan.order, inputs, {}, {}, place)
+
+    def _starts(self, taps: Sequence[Index]) -> list[Index]:
+        """Each axis's place that the first output meets with this tap."""
         return [
-            affine(self.fn, -a.axis.low, [(first, a.axis.stride), (tap, a.axis.tap if i == self.plan.split else 0)])
-            for i, (a, first) in enumerate(zip(self.plan.axes, self.firsts, strict=True))
+            affine(self.fn, -a.axis.low, [(first, a.axis.stride), (tap, a.axis.tap)])
+            for a, first, tap in zip(self.plan.axes, self.firsts, taps, strict=True)
         ]
 
-    def _panels(self, block: Index) -> None:
-        fn, plan, s, count = self.fn, self.plan, self.s, sum(p.count for p in self.plan.panels)
-        low, high = fn.index(0), fn.index(count)
-        if plan.panel_blocks > 1:
-            low, high = block * count // plan.panel_blocks, (block * count + count) // plan.panel_blocks
-        passed = 0
-        for panel in plan.panels:
-            width = panel.vectors * plan.lanes
-            with fn.loop(low.greatest(passed), high.least(passed + panel.count)) as loop:
-                nth = affine(fn, -passed, [(loop.index, 1)])
-                steps = [(self.group, plan.features * s.steps), (nth, width * s.steps)]
-                weights = self.scratch[affine(fn, panel.first * s.steps, steps)]
-                feature = affine(fn, panel.first, [(self.group, s.output.size), (nth, width)])
-                tiles = _Tiles(self.call, self.module, plan, panel, weights, feature, self.parts, self.firsts)
-                if plan.is_by_panel:
-                    self._in_goes(tiles, nth)
-                else:
-                    tiles.over(plan.order, self.inputs, {}, {})
-            passed += panel.count
+    def _weights(self, panel: Panel, nth: Index, taps: Sequence[Index]) -> Pointer:
+        """Those of a panel from these taps on."""
+        plan, s, width = self.plan, self.s, panel.vectors * self.plan.lanes
+        axes = [a.axis for a in plan.axes]
+        if plan.keeps_rhs:
+            moves = [(self.group, s.group.rhs), (nth, width * s.output.rhs)]
+            moves += [(tap, a.rhs) for a, tap in zip(axes, taps, strict=True)]
+            return self.weights[affine(self.fn, s.rhs_start + panel.first * s.output.rhs, moves)]
+        moves = [(self.group, plan.features * s.steps), (nth, width * s.steps)]
+        moves += [(tap // a.together, plan.rest(i) * width) for i, (a, tap) in enumerate(zip(axes, taps, strict=True))]
+        return self.weights[affine(self.fn, panel.first * s.steps, moves)]
 
-    def _in_goes(self, tiles: _Tiles, nth: Index) -> None:
-        """Lays out what a panel reads, all at once or a block of taps at a time, with the tiles after each."""
-        fn, plan, patch = self.fn, self.plan, self.inputs
 
-        def lay_out(tap: Index) -> None:
-            starts = self._starts(tap)
-            if plan.space.shared:
-                FeaturePatch(plan, tiles.panel, self.base, patch, starts, nth)
-            else:
-                InputPatch(plan, self.base, patch, starts)
+class _Totals:
+    """Adds up the sums of parts, and passes them on: chunks are groups, blocks of panels, and tiles along an axis."""
 
-        if plan.split is None:
-            lay_out(fn.index(0))
-            tiles.over(plan.order, patch, {}, {})
-            return
-        laid, room = plan.axes[plan.split], plan.tile * plan.tiles
-        sums, counter = fn.local(self.scalar, room, 64), fn.local(I64)
-        fn.memset(sums, 0, room * self.scalar.bytes)
-        weights = tiles.weights
-        with fn.loop(0, laid.axis.taps, laid.taps) as loop:
-            lay_out(loop.index)
-            counter.store(0)
-            tiles.weights = weights[loop.index * (plan.rest(plan.split) * tiles.panel.vectors * plan.lanes)]
-            tiles.kept = (sums, counter, loop.index.eq(laid.axis.taps - laid.taps))
-            tiles.over(plan.order, patch, {}, {})
+    def __init__(self, call: Call, module: Module, plan: WindowPlan) -> None:
+        self.call, self.module, self.plan, self.fn = call, module, plan, phase_function(call)
+
+    def written(self) -> Phase:
+        fn, plan, s = self.fn, self.plan, self.plan.space
+        divided = max(range(len(plan.axes)), key=lambda i: plan.axes[i].cut.parts)
+        whole = plan.axes[divided].cut.parts
+        wanted = min(whole, max(1, plan.sums * plan.parts * s.arithmetic.total.bytes // costs.STREAMED_BYTES))
+        scratch = fn.table(3, s.arithmetic.total)
+        sizes = [s.group.size, plan.panel_blocks, wanted]
+        with fn.loop(fn.index_argument("begin"), fn.index_argument("end")) as loop:
+            group, panel_block, number = unravelled(loop.index, sizes)
+            bounds = [(fn.index(0), fn.index(a.cut.parts)) for a in plan.axes]
+            bounds[divided] = (number * whole // wanted, (number + 1) * whole // wanted)
+            block = (group * plan.panel_blocks + panel_block) * (plan.parts * plan.sums)
+            for panel, nth, place in _panels(fn, plan, panel_block):
+                feature = affine(fn, panel.first, [(group, s.output.size), (nth, panel.vectors * plan.lanes)])
+                tiles = _Tiles(self.call, self.module, plan, panel, feature, bounds, [fn.index(0)] * len(plan.axes))
+                tiles.kept = scratch[block + plan.weights]
+                tiles.over(plan.order, None, {}, {}, place)
+        return Phase(fn.end(self.module, "convolution_totals", exported=True), math.prod(sizes))
+
+
+def _panels(fn: Function, plan: WindowPlan, block: Index) -> Iterator[tuple[Panel, Index, Index]]:
+    """Loops over the panels of a block: the kind, the number among those of its kind, and that among the block's."""
+    count, passed = sum(p.count for p in plan.panels), 0
+    low, high = fn.index(0), fn.index(count)
+    if plan.panel_blocks > 1:
+        low, high = block * count // plan.panel_blocks, (block * count + count) // plan.panel_blocks
+    for panel in plan.panels:
+        with fn.loop(low.greatest(passed), high.least(passed + panel.count)) as loop:
+            yield panel, affine(fn, -passed, [(loop.index, 1)]), loop.index - low
+        passed += panel.count
 
 
 def _first_of(laid: Laid, part: Index) -> Index:
@@ -186,10 +231,17 @@ def _first_of(laid: Laid, part: Index) -> Index:
 
 
 class _Tiles:
-    """The loops over a chunk's tiles of one panel.
+    """The loops over tiles of one panel: a range of parts along each axis, whose first outputs are given.
 
-    kept  where a plan sums in several goes: sums, the number of those that were taken, whether the go is the last
+    weights  the panel's
+    kept     where a plan sums in several goes: the sums of the block, whether the go is the `last`, and how many `taps`
+             of the axis that is cut it has
     """
+
+    weights: Pointer
+    kept: Pointer | None = None
+    last: Value
+    taps: Index
 
     def __init__(
         self,
@@ -197,33 +249,41 @@ class _Tiles:
         module: Module,
         plan: WindowPlan,
         panel: Panel,
-        weights: Pointer,
         feature: Index,
-        parts: Sequence[tuple[Index, Index]],
+        bounds: Sequence[tuple[Index, Index]],
         firsts: Sequence[Index],
     ) -> None:
-        self.call, self.fn, self.module, self.plan, self.panel = call, weights.fn, module, plan, panel
-        self.weights, self.feature, self.parts, self.firsts = weights, feature, parts, firsts
-        self.kept: tuple[Pointer, Pointer, Value] | None = None
+        self.call, self.fn, self.module, self.plan, self.panel = call, feature.fn, module, plan, panel
+        self.feature, self.bounds, self.firsts = feature, bounds, firsts
 
-    def over(self, axes: Sequence[int], inputs: Pointer, sizes: dict[int, int], index: dict[int, Index]) -> None:
-        """axes: numbers of those to loop over. sizes: of the tile so far. index: of its first output, by axis."""
+    def over(
+        self, axes: Sequence[int], inputs: Pointer | None, sizes: dict[int, int], index: dict[int, Index], number: Index
+    ) -> None:
+        """axes: numbers of those to loop over. sizes: of the tile so far. index: of its first output, by axis.
+
+        inputs  None: the tiles are done but for the totals
+        number  the panel's; then the tile's, in the block
+        """
         if not axes:
-            self._call(inputs, sizes, index)
+            self._call(inputs, sizes, index, number)
             return
-        number = axes[0]
-        laid, (low, high) = self.plan.axes[number], self.parts[number]
+        axis = axes[0]
+        laid, (low, high) = self.plan.axes[axis], self.bounds[axis]
         whole = len(laid.cut.sizes) == 1
 
         def at(part: Index, size: int) -> None:
             """One part of the first axis, and what is inside."""
             is_first = laid.block == 1 and not self.plan.is_direct
-            output, moved = self.firsts[number], inputs
+            output, moved, before = self.firsts[axis], inputs, fn.index(0) if inputs is None else low
             if not is_first:
                 output = _first_of(laid, part)
-                moved = inputs[affine(self.fn, 0, [(output, laid.per_output), (self.firsts[number], -laid.per_output)])]
-            self.over(axes[1:], moved, {**sizes, number: size}, {**index, number: output})
+            if inputs is not None and not is_first:
+                places = [(output, laid.per_output), (self.firsts[axis], -laid.per_output)]
+                moved = inputs[affine(self.fn, 0, places)]
+            tile = number * min(laid.block, laid.cut.parts) + (part - before)
+            self.over(axes[1:], moved, {**sizes, axis: size}, {**index, axis: output}, tile)
 
+        fn = self.fn
         for size, first, last in laid.cut.sizes:
             if whole and laid.block == 1:
                 at(low, size)
@@ -232,20 +292,20 @@ class _Tiles:
             with self.fn.loop(*bounds) as loop:
                 at(loop.index, size)
 
-    def _call(self, inputs: Pointer, sizes: dict[int, int], index: dict[int, Index]) -> None:
+    def _call(self, inputs: Pointer | None, sizes: dict[int, int], index: dict[int, Index], number: Index) -> None:
         """The tile of these sizes."""
         fn, plan, s = self.fn, self.plan, self.plan.space
-        tile = ConvolutionTile(self.call, plan, self.panel, sizes[plan.rows], sizes[plan.columns]).written(self.module)
+        rows, columns, is_total = sizes[plan.rows], sizes[plan.columns], inputs is None
+        tile = ConvolutionTile(self.call, plan, self.panel, rows, columns, is_total=is_total)
         place = [fn.index(0)] * len(s.dimensions)
         place[s.feature_dim] = self.feature
-        for number, output in index.items():
-            axis = plan.axes[number].axis
-            if axis.dim >= 0:
-                place[axis.dim] = affine(fn, axis.first, [(output, axis.step)])
-        more: list[Value] = []
-        if self.kept is not None:
-            sums, counter, is_last = self.kept
-            number = fn.index(counter.load())
-            counter.store(number + 1)
-            more = [sums[number * plan.tile], is_last]
-        fn.call(tile, fn.pointer("table"), inputs, self.weights, *place, *more)
+        for axis, output in index.items():
+            a = plan.axes[axis].axis
+            if a.dim >= 0:
+                place[a.dim] = affine(fn, a.first, [(output, a.step)])
+        sums = [] if self.kept is None else [self.kept[number * plan.tile]]
+        if inputs is None:
+            fn.call(tile.finished(self.module), fn.pointer("table"), *place, *sums)
+            return
+        more = [self.last, self.taps] if sums else []
+        fn.call(tile.written(self.module), fn.pointer("table"), *place, *sums, inputs, self.weights, *more)

@@ -14,12 +14,16 @@ from hlokit.cpu.llvm import I32, Definition, Function, IfElse, Index, Module, Po
 
 @dataclass(frozen=True)
 class Steps:
-    """A loop over products: how many, and bytes from one step's factors to the next. `unroll`: steps in a row."""
+    """A loop over products: how many, and bytes from one step's factors to the next. `unroll`: steps in a row.
+
+    rest   lanes that one more step has, fewer than a vector; None: there is no such step
+    """
 
     count: Index | int
     lhs: Index | int
     rhs: Index | int
     unroll: int = 1
+    rest: Index | None = None
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class VectorTile:
     vectors     side by side, of `lanes` columns each, of which `columns` exist in rhs; None: all
     is_paired   lhs has vectors, too, each multiplied by one of rhs lane by lane: columns have rows of their own
     is_along    lhs has one vector a row, multiplied by each of rhs lane by lane: sums lie along the inner axis
+    apart       elements from one vector of rhs to the next; 0: they are neighbours
     """
 
     arithmetic: Arithmetic
@@ -39,6 +44,7 @@ class VectorTile:
     columns: int | None = None
     is_paired: bool = False
     is_along: bool = False
+    apart: int = 0
 
     @property
     def places(self) -> list[tuple[int, int, int]]:
@@ -59,6 +65,10 @@ class VectorTile:
         if not loops:
             return self._products(lhs, rhs, sums)
         now, *inner = loops
+        if now.rest is not None:
+            whole = self.summed([replace(now, rest=None), *inner], lhs, rhs, sums)
+            mask = now.rest.first_lanes(self.lanes)
+            return self._products(lhs + now.lhs * now.count, rhs + now.rhs * now.count, whole, mask)
 
         def several(lhs: Pointer, rhs: Pointer, sums: Sequence[Value]) -> list[Value]:
             for i in range(now.unroll):
@@ -73,30 +83,31 @@ class VectorTile:
             loop.next += [left + now.lhs * now.unroll, right + now.rhs * now.unroll]
         return loop.results[:-2]
 
-    def _products(self, lhs: Pointer, rhs: Pointer, sums: Sequence[Value]) -> list[Value]:
-        """The sums with one product each."""
-        right, rows = self._right(rhs), [lhs + row for row in self.rows]
+    def _products(self, lhs: Pointer, rhs: Pointer, sums: Sequence[Value], mask: Value | None = None) -> list[Value]:
+        """The sums with one product each; `mask`: in these lanes along the inner axis."""
+        right, rows = self._right(rhs, mask), [lhs + row for row in self.rows]
         multiplied = self.arithmetic.multiplied
         if not self.is_paired:
-            return outer_product(multiplied, (self._left(row) for row in rows), right, sums)
+            return outer_product(multiplied, (self._left(row, mask) for row in rows), right, sums)
         former, found = iter(sums), list[Value]()
         for row in rows:
             left = [row[v * self.lanes].load(self.lanes) for v in range(self.vectors)]
             found += [multiplied(x, y, next(former)) for x, (y,) in zip(left, right, strict=True)]
         return found
 
-    def _right(self, rhs: Pointer) -> list[list[Value]]:
+    def _right(self, rhs: Pointer, mask: Value | None) -> list[list[Value]]:
         """The vectors of one row of rhs, by part."""
         a = self.arithmetic
         count, lanes = self.vectors * a.parts, self.lanes * a.group
-        vectors = [rhs[v * lanes].load(lanes, self.mask(rhs.fn, v // a.parts)) for v in range(count)]
+        masks = [self.mask(rhs.fn, v // a.parts) if mask is None else mask for v in range(count)]
+        vectors = [rhs[v * (self.apart or lanes)].load(lanes, masks[v]) for v in range(count)]
         return [vectors[v : v + a.parts] for v in range(0, count, a.parts)]
 
-    def _left(self, address: Pointer) -> list[Value]:
+    def _left(self, address: Pointer, mask: Value | None) -> list[Value]:
         """One unit of lhs in every lane, or a vector of them, by part."""
         a = self.arithmetic
         if self.is_along:
-            return [address.load(self.lanes)]
+            return [address.load(self.lanes, mask)]
         unit = address if a.group == 1 else address.to(I32, a.packed.bytes)
         return [unit[part].load().splat(self.lanes) for part in range(a.parts)]
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, arithmetic
 from hlokit.cpu.kernels.contraction.denormals import PhaseFunction, may_flush
+from hlokit.cpu.kernels.contraction.elements import memory_of
 from hlokit.cpu.kernels.contraction.space import row_major_strides, stride_of
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Function, Index, Loop, Value
@@ -182,13 +183,28 @@ def by_features(s: WindowSpace) -> WindowSpace:
 
 
 def along_inputs(s: WindowSpace, lanes: int) -> WindowSpace | None:
-    """Sums in vectors along the input features, if outputs have too few features to fill a vector."""
+    """Sums in vectors along neighbouring inputs, if outputs have too few features to fill a vector."""
     if s.output.size * costs.FEW_FEATURES > lanes or s.steps < costs.LEAST_ALONG * lanes // 2:
         return None
     for number, a in enumerate(s.axes):
-        if a.lhs == 1 and a.outputs == 1 and a.tap == 1 and a.taps % lanes == 0 and a.is_inside:
+        is_whole = a.outputs == 1 and a.taps % lanes == 0 and a.is_inside
+        if a.lhs == 1 and a.tap == 1 and (is_whole or (a.taps >= lanes and _may_keep_weights(s, a.rhs))):
             return replace(s, axes=(*s.axes[:number], replace(a, together=lanes), *s.axes[number + 1 :]))
     return None
+
+
+def _may_keep_weights(s: WindowSpace, stride: int) -> bool:
+    """Whether vectors of rhs along what has this stride can be read where they lie."""
+    return stride == 1 and memory_of(s.operand) is s.arithmetic.total and not s.shared
+
+
+def may_keep_weights(s: WindowSpace) -> bool:
+    """Whether a tile can read the weights, vectors of which lie along output features or along taps, where they are."""
+    along = [a.rhs for a in s.axes if a.together > 1]
+    if along:
+        return _may_keep_weights(s, along[0])
+    row = min((abs(a.rhs) for a in s.axes if a.taps > 1), default=0) * s.arithmetic.total.bytes
+    return row <= costs.KEPT_ROW_BYTES and _may_keep_weights(s, s.output.rhs)
 
 
 def without_holes(s: WindowSpace) -> list[WindowSpace]:
