@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import os
+import struct
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -127,6 +129,37 @@ def named(function: Callable[_P, _T]) -> Callable[_P, _T]:
             raise OutOfMemoryError(str(error) or "out of memory") from None
 
     return run
+
+
+def drop_unchanged(library: str) -> None:
+    """The pages of a loaded library that nobody can write to are the process's no longer: what is needed of them comes
+    back from the system's cache of files, 64 KB in about a microsecond. `library`: part of the file's name."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as mappings:
+            first = next((line for line in mappings if library in line), "")
+        start, path = int(first.partition("-")[0] or "0", 16), first.rstrip("\n").split(None, 5)[-1:]
+        if not path:
+            return
+        with open(path[0], "rb") as file:
+            head = file.read(4096)
+        if not head.startswith(b"\x7fELF\2\1"):
+            return
+        advise = ctypes.CDLL(None).madvise
+        (table,), (size, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
+        for place in range(table, table + size * count, size):
+            kind, flags, _, address, _, _, length = struct.unpack_from("<IIQQQQQ", head, place)
+            if kind == _PT_LOAD and not flags & _PF_W:
+                begin, end = (start + address) & -mmap.PAGESIZE, start + address + length
+                advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _MADV_DONTNEED)
+    except (OSError, ValueError, AttributeError, struct.error):  # a system that does not say it: they stay
+        return
+
+
+_PT_LOAD, _PF_W, _MADV_DONTNEED = 1, 2, 4
 
 
 @cache

@@ -426,6 +426,31 @@ def test_modules_that_an_interrupt_left_to_the_collector() -> None:
     assert len(jit._contexts) == before
 
 
+_PAGES = """
+import re
+from pathlib import Path
+from hlokit.cpu.jit import objects as jit
+from hlokit.cpu.target import drop_llvm_pages, host, llvm_library
+
+def resident():
+    mappings = re.split("^(?=[0-9a-f]+-)", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)
+    return sum(int(re.search("Rss: +([0-9]+)", m)[1]) for m in mappings if "libllvmlite" in m.partition("\\n")[0]) / 1e3
+
+llvm_library()
+assert resident() < 12, resident()
+made = jit.compile_object("define i32 @f() { ret i32 7 }", host())
+compiling = resident()
+drop_llvm_pages()
+assert resident() < 12 < compiling, (resident(), compiling)
+assert jit.compile_object("define i32 @f() { ret i32 7 }", host()) == made
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is resident is known there")
+def test_pages_of_llvm_that_only_its_start_needed_are_given_back() -> None:
+    subprocess.run([sys.executable, "-c", _PAGES], check=True)
+
+
 def test_code_that_is_dropped_leaves_no_memory_behind() -> None:
     """Before, 10 KB each of the linker's tables and 7 KB of the passes'."""
     script = """

@@ -13,7 +13,7 @@ from typing import Any
 
 from hlokit.cpu import llvm_lock
 from hlokit.errors import ArgumentError, UnsupportedError
-from hlokit.memory import require
+from hlokit.memory import drop_unchanged, require
 
 ALIGNMENT = 64
 """Bytes: all arrays that hlokit makes begin at a multiple of it, the size of a cache line."""
@@ -226,7 +226,13 @@ def llvm_library() -> Any:
     import llvmlite.binding
 
     llvm_lock.replace(llvmlite.binding.ffi.lib)
+    drop_llvm_pages()  # its constructors are all over it
     return llvmlite.binding
+
+
+def drop_llvm_pages() -> None:
+    """Code generation is over for now: its 40 MB of LLVM's pages are the process's no longer."""
+    drop_unchanged("libllvmlite")
 
 
 _LLVM_BYTES = 1 << 28

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import sys
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 
 from hlokit.cpu.jit.legal import legal
 from hlokit.cpu.llvm import COLD, Module
-from hlokit.cpu.target import Target, available_threads, llvm_library, require_system
+from hlokit.cpu.target import Target, available_threads, drop_llvm_pages, llvm_library, require_system
 from hlokit.forks import lock, unforked
 from hlokit.memory import require
 from hlokit.stack import run_all, with_stack
@@ -89,12 +90,17 @@ def compile_objects(
                 except BaseException as error:
                     errors.append(error)
 
+    start = time.monotonic()
     run_all([work] * min(count, len(jobs)))
+    if time.monotonic() - start > _LONG:
+        drop_llvm_pages()
     if errors:
         raise errors[0]
     return [made[number] for number in range(len(jobs))]
 
 
+_LONG = 0.2
+"""Seconds of code generation next to which it is nothing to read LLVM's pages again, 6 ms."""
 _made_before: dict[tuple[str, Target, int], ObjectCode] = {}
 _MOST_MADE = 256
 
@@ -199,11 +205,21 @@ def _note(given_up: Sequence[int], limit: float) -> str:
 
 @cache
 def _llvm() -> Any:
-    """llvmlite with every target ready."""
+    """llvmlite, ready for this machine."""
     llvm = llvm_library()
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
     return llvm
+
+
+@cache
+def _description(triple: str) -> Any:
+    """LLVM's description of a target. Other machines' are made ready when the first is asked for: all take 12 MB."""
+    llvm = _llvm()
+    if triple.partition("-")[0] != llvm.get_process_triple().partition("-")[0]:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(triple)
 
 
 def _unlocked(name: str) -> Any:
@@ -224,8 +240,7 @@ class _Machine:
 
     def __init__(self, target: Target, opt: int) -> None:
         llvm = _llvm()
-        description = llvm.Target.from_triple(target.triple)
-        self.generator = description.create_target_machine(
+        self.generator = _description(target.triple).create_target_machine(
             cpu=target.cpu, features=target.features, opt=opt, reloc="pic", codemodel="small"
         )
         self.layout = str(self.generator.target_data)
@@ -446,7 +461,7 @@ class _Linker:
 
     def __init__(self) -> None:
         llvm = _llvm()
-        machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
+        machine = _description(llvm.get_process_triple()).create_target_machine(jit=True)
         self.jit = llvm.create_lljit_compiler(machine, use_jit_link=os.name != "nt", suppress_errors=True)
         self.jit._owned = True  # llvmlite would free it at the interpreter's exit, below running threads
         self.left = _LIBRARIES
