@@ -1,13 +1,12 @@
 """Buffers and the memory behind them, as machine code.
 
 A buffer holds one reference to its storage until it is deleted; copies on other devices and in other memories share
-it, since a storage that several hold is never written to. Memory from LARGE on is used again, and lies on huge pages
-as far as it fills them.
+it, since a storage that several hold is never written to. Memory from RECYCLED on is used again (pages.py).
 """
 
 from __future__ import annotations
 
-from hlokit.cpu.jit.libc import ALIGNED_ALLOC, FREE, MADVISE, MALLOC, USLEEP, spin_lock, spin_unlock
+from hlokit.cpu.jit.libc import ALIGNED_ALLOC, FREE, MALLOC, USLEEP, spin_lock, spin_unlock
 from hlokit.cpu.llvm import (
     I1,
     I32,
@@ -24,9 +23,10 @@ from hlokit.cpu.llvm import (
     While,
 )
 from hlokit.cpu.target import ALIGNMENT
-from hlokit.interop.pjrt import layouts
+from hlokit.interop.pjrt import layouts, pages
 from hlokit.interop.pjrt.code import api_function
 from hlokit.interop.pjrt.events import DROP_EVENT, EVENT, FIRE, READY, into_python, new_event, told
+from hlokit.interop.pjrt.pages import GIVE_PAGES, PAGE, TAKE_PAGES
 from hlokit.types.dtype import DTYPES
 
 BUFFER = Record(
@@ -71,17 +71,13 @@ USER = Record("User", {"next": POINTER, "key": POINTER, "data": POINTER, "destro
 """The caller's own data, kept with a memory."""
 HEAD = 64
 """Bytes of a storage before data that lies with it."""
-RECYCLED, LARGE, HUGE, PAGE = 2**16, 2**20, 2**21, 2**12
-SLOTS, KEPT = 128, 2**30
-"""Pieces of memory, and bytes, that wait to be used again."""
+RECYCLED = 2**16
+"""Bytes from which memory is used again."""
 ALIASED = 2**14
 """Bytes from which memory of the caller's is used in place where the caller lets us; less is sooner copied."""
 RESOURCE_EXHAUSTED = layouts.ERROR_CODES.index("RESOURCE_EXHAUSTED")
-_MADV_HUGEPAGE = 14
 
 _SHAPE = {"type": I32, "rank": I64, "dims": POINTER, "nbytes": I64}
-TAKE_PAGES = Prototype("take_pages", POINTER, {"size": I64})
-GIVE_PAGES = Prototype("give_pages", None, {"data": POINTER, "size": I64})
 ALLOCATE = Prototype("allocate", POINTER, {"size": I64})
 HOLD = Prototype("hold", None, {"storage": POINTER})
 RELEASE = Prototype("release", None, {"storage": POINTER})
@@ -97,12 +93,6 @@ _SET_USER_DATA = Prototype(
     "memory_set_user_data", None, {"memory": POINTER, "key": POINTER, "data": POINTER, "destroy": POINTER}
 )
 
-_SLOT = Record("Slot", {"data": POINTER, "size": I64})
-_KEPT = Global("kept", _SLOT, SLOTS)
-_KEPT_BYTES = Global("kept_bytes", I64)
-_KEPT_LOCK = Global("kept_lock", I32)
-_NEXT = Global("next_kept", I64)
-"""The slot that is emptied next if all are full."""
 _ITEM_SIZES = Global(
     "item_sizes",
     I64,
@@ -126,8 +116,9 @@ MEMORY_TABLE = Global(
 def write(module: Module, platform: str = "linux") -> None:
     """Adds the functions and their data."""
     module.use(MEMORY_TABLE)
+    pages.write(module, platform)
     for function in (
-        _take_pages(platform), _give_pages(), _allocate(), _hold(), _release(), _make_buffer(), _acquire(), _take(),
+        _allocate(), _hold(), _release(), _make_buffer(), _acquire(), _take(),
         _drop_buffer(), _is_dense(), _coming(), _settle(), _get_user_data(), _set_user_data(),
     ):  # fmt: skip
         module.add(function, exported=True)
@@ -145,62 +136,6 @@ def write(module: Module, platform: str = "linux") -> None:
 
 
 # -- memory
-
-
-def _take_pages(platform: str) -> Function:
-    """`size` bytes, whole pages: what came back, or fresh memory. Null if there is none."""
-    f = Function.of(TAKE_PAGES)
-    size, lock, kept_bytes = f.argument("size"), f.address(_KEPT_LOCK), f.address(_KEPT_BYTES)
-    spin_lock(lock)
-    with f.loop(0, SLOTS) as loop:
-        slot = f.address(_KEPT)[loop.index]
-        with f.when(slot["size"].load().eq(size)):
-            found = slot["data"].load_pointer()
-            slot["size"].store(0)
-            kept_bytes.store(kept_bytes.load() - size)
-            spin_unlock(lock)
-            f.returns(found)
-    spin_unlock(lock)
-    if platform == "linux":
-        with f.when(size.compare("uge", LARGE)):
-            fresh = f.call(ALIGNED_ALLOC, HUGE, size)
-            with f.when(~fresh.is_null()):  # what does not fill a huge page would take all of it
-                f.call(MADVISE, fresh, size & -HUGE, _MADV_HUGEPAGE)
-            f.returns(fresh)
-    f.returns(f.call(ALIGNED_ALLOC, PAGE, size))
-    return f
-
-
-def _give_pages() -> Function:
-    """Keeps memory for later, in place of another piece if there is no room."""
-    f = Function.of(GIVE_PAGES)
-    data, size = f.pointer("data"), f.argument("size")
-    lock, kept_bytes, following = f.address(_KEPT_LOCK), f.address(_KEPT_BYTES), f.address(_NEXT)
-    spin_lock(lock)
-    total = kept_bytes.load() + size
-    with f.when(total.compare("ugt", KEPT)):
-        spin_unlock(lock)
-        f.call(FREE, data)
-        f.returns()
-    with f.loop(0, SLOTS) as loop:
-        slot = f.address(_KEPT)[loop.index]
-        with f.when(slot["size"].load().eq(0)):
-            slot["data"].store(data)
-            slot["size"].store(size)
-            kept_bytes.store(total)
-            spin_unlock(lock)
-            f.returns()
-    number = following.load()
-    following.store((number + 1) % SLOTS)
-    slot = f.address(_KEPT)[number]
-    old = slot["data"].load_pointer()
-    kept_bytes.store(total - slot["size"].load())
-    slot["data"].store(data)
-    slot["size"].store(size)
-    spin_unlock(lock)
-    f.call(FREE, old)
-    f.returns()
-    return f
 
 
 def _storage(f: Function, size: Value | int, data: Pointer | None = None) -> Pointer:
