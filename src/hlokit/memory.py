@@ -132,8 +132,8 @@ def named(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def drop_unchanged(library: str) -> None:
-    """The pages of a loaded library that nobody can write to are the process's no longer: what is needed of them comes
-    back from the system's cache of files, 64 KB in about a microsecond. `library`: part of the file's name."""
+    """Gives back the pages of a loaded library that nobody can write to: those that are needed again come back from the
+    system's cache of files, 64 KB in about a microsecond. `library`: part of the file's name."""
     if sys.platform != "linux":
         return
     import ctypes
@@ -220,8 +220,11 @@ def _groups() -> list[tuple[str, str, str]]:
 def _number(folder: str, name: str) -> int:
     """The number in the file; the machine's memory for `max`, and where it cannot be read."""
     try:
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
-            return int(file.read())
+        file = os.open(f"{folder}/{name}", os.O_RDONLY)  # a third of the time of `open`: each compilation asks some ten
+        try:
+            return int(os.read(file, 64))
+        finally:
+            os.close(file)
     except (OSError, ValueError):
         return _physical()
 

@@ -231,7 +231,7 @@ def llvm_library() -> Any:
 
 
 def drop_llvm_pages() -> None:
-    """Code generation is over for now: its 40 MB of LLVM's pages are the process's no longer."""
+    """Gives back the pages of LLVM, some 40 MB after code generation, until they are needed again."""
     drop_unchanged("libllvmlite")
 
 

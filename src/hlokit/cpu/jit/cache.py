@@ -54,8 +54,13 @@ class Key:
         return Key(name, tuple((part, v if len(v) <= 200 else _sha256(v.encode())) for part, v in shown))
 
     @cached_property
+    def text(self) -> bytes:
+        """The parts as an entry's header has them, at its end."""
+        return json.dumps(self.parts).encode()
+
+    @cached_property
     def digest(self) -> str:
-        return _sha256(json.dumps(self.parts).encode())
+        return _sha256(self.text)
 
     @property
     def file(self) -> str:
@@ -274,7 +279,7 @@ class Cache:
             return None, "there is no cache folder"
         path = self.folder / key.file
         try:
-            data = _own_file(self.folder, key.file)
+            data, changed = _own_file(self.folder, key.file)
         except FileNotFoundError:
             return None, ""
         except OSError as error:
@@ -285,10 +290,10 @@ class Cache:
                 path.unlink()
             return None, f"{path.name} was damaged; removed"
         header, _, payload = body.partition(b"\n")
-        if _parts(header) != key.parts:
+        if not header.endswith(b'"parts": ' + key.text + b"}"):
             return None, f"{path.name} is another program's"
         with suppress(OSError):
-            if path.stat().st_mtime < time.time() - _TOUCH_AFTER:
+            if changed < time.time() - _TOUCH_AFTER:
                 os.utime(path)
         return payload, ""
 
@@ -375,13 +380,14 @@ def _brief(value: str | None) -> str:
     return value[:12] + "..." if len(value) == 64 else value
 
 
-def _own_file(folder: Path, name: str) -> bytes:
-    """A file's content. PermissionError where somebody else may have written it: it is code that will run.
+def _own_file(folder: Path, name: str) -> tuple[bytes, float]:
+    """A file's content, and when it was changed.
 
-    The folder that was looked at is the one that is read, whatever others put in its place meanwhile.
+    PermissionError where somebody else may have written it: it is code that will run. The folder that was looked at is
+    the one that is read, whatever others put in its place meanwhile.
     """
     if sys.platform == "win32":
-        return (folder / name).read_bytes()
+        return (folder / name).read_bytes(), (folder / name).stat().st_mtime
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         _check_own(folder, os.fstat(directory))
@@ -391,7 +397,7 @@ def _own_file(folder: Path, name: str) -> bytes:
             _check_own(folder / name, status)
             if not stat.S_ISREG(status.st_mode):
                 raise PermissionError(f"{folder / name} is not a regular file")
-            return file.read()
+            return file.read(), status.st_mtime
     finally:
         os.close(directory)
 

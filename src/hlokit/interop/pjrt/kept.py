@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from hlokit.cpu.jit.cache import Cache, Key, folder
@@ -66,16 +67,20 @@ class Record:
 def record_of(data: bytes) -> Record:
     """The record that `Record.to_json` wrote."""
     parts: dict[str, Any] = json.loads(data)
-    parameters = tuple((name, parse_shape(shape)) for name, shape in parts["parameters"])
+    parameters = tuple((name, _shape(shape)) for name, shape in parts["parameters"])
     name, plan = parts["plan"]
     return Record(
-        Interface(parts["name"], parameters, parse_shape(parts["result"])),
+        Interface(parts["name"], parameters, _shape(parts["result"])),
         parts["instructions"],
         tuple(parts["donated"]),
         tuple(parts["memory_kinds"]),
         tuple(parts["targets"]),
         Key(name, tuple((str(part), str(value)) for part, value in plan)),
     )
+
+
+_shape = lru_cache(4096)(parse_shape)
+"""Programs of one process have many shapes in common."""
 
 
 def _key(code: bytes, options: Options, content: str) -> Key:

@@ -64,14 +64,14 @@ def _value_row(kept: Kept, shape: Shape, parts: Sequence[Part]) -> tuple[int, ..
         return None
     data = b"".join(struct.pack(f"{len(piece)}q", *piece) for piece in pieces if piece is not None)
     sizes = np.empty(shape.dimensions, np.void)[parts[0]].shape
-    held = int(np.prod(sizes, dtype=np.int64)) * shape.dtype.numpy.itemsize
+    held = math.prod(sizes) * shape.dtype.numpy.itemsize
     return held, buffer_type(shape), nbytes(shape), len(pieces), kept.text(data)[0], kept.words(part_of)
 
 
 def _piece(shape: Shape, part: Part, device: int) -> list[int] | None:
     """The fields of a PIECE: the blocks that a part is of, which lie in as many levels as dimensions are divided."""
     sizes = shape.dimensions
-    strides = [shape.dtype.numpy.itemsize * int(np.prod(sizes[n + 1 :], dtype=np.int64)) for n in range(len(sizes))]
+    strides = [shape.dtype.numpy.itemsize * math.prod(sizes[n + 1 :]) for n in range(len(sizes))]
     ranges = [each.indices(size) for each, size in zip(part, sizes)]
     counts = [max(0, stop - start) for start, stop, _ in ranges]
     offset = sum(start * stride for (start, _, _), stride in zip(ranges, strides))
@@ -79,7 +79,7 @@ def _piece(shape: Shape, part: Part, device: int) -> list[int] | None:
     for number, (count, size) in enumerate(zip(counts, sizes)):
         if count == size:
             continue
-        before = int(np.prod(counts[end:number], dtype=np.int64))
+        before = math.prod(counts[end:number])
         levels.append((before, size * strides[number]))
         inner, end = count * strides[number], number
     if len(levels) > LEVELS:
