@@ -73,7 +73,7 @@ class Laid(CutAxis):
 
     @property
     def goes(self) -> int:
-        """How many blocks of taps there are."""
+        """The number of blocks of taps."""
         return -(-self.axis.taps // self.taps)
 
     @property
