@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from hlokit.analysis.ranges import range_of_type, value_range
 from hlokit.analysis.reducers import takes_any_order
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
+from hlokit.ops.comparison import Compare
 from hlokit.ops.contraction import Dot
 from hlokit.ops.control_flow import Map
+from hlokit.ops.conversion import Convert
 from hlokit.ops.convolution import Convolution
+from hlokit.ops.elementwise import Select
 from hlokit.ops.gather import Gather
 from hlokit.ops.movement import Pad, Reverse, Transpose
 from hlokit.ops.reduction import Reduce
@@ -21,7 +25,7 @@ from hlokit.ops.reshaping import Reshape
 from hlokit.ops.scatter import Scatter
 from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice, Slice
 from hlokit.ops.sorting import Sort
-from hlokit.ops.structure import Constant, Tuple
+from hlokit.ops.structure import Constant, GetTupleElement, Parameter, Tuple
 from hlokit.passes.simplify.rules import constant_like, filled, is_scalar, like, reshaped, scalar_of, simplifies
 from hlokit.types import dtype as dtypes
 from hlokit.types.literal import Literal
@@ -87,6 +91,67 @@ def reduce_of_transpose(instruction: Instruction, computation: Computation) -> I
         Reduce(tuple(sorted(folded))), [source, instruction.operands[1]], instruction.called, shape=instruction.shape
     )
     return made
+
+
+@simplifies(Reduce)
+def reduce_of_wide_indices(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """Integers of 64 bits that a fold only compares and chooses among are of 32 bits if all fit: vectors hold more."""
+    if not instruction.shape.is_tuple:
+        return None
+    operands, (combiner,) = instruction.operands, instruction.called
+    count = len(operands) // 2
+    numbers = [k for k in range(count) if all(map(_fits, (operands[k], operands[count + k])))]
+    chosen = _chosen(combiner, numbers)
+    if not numbers or not chosen:
+        return None
+    narrow = [computation.add(Convert(o.shape.with_dtype(dtypes.s32)), [o]) if k % count in numbers else o
+              for k, o in enumerate(operands)]  # fmt: skip
+    folded = computation.add(instruction.op, narrow, [_narrowed(combiner, chosen)])
+    parts = [computation.add(GetTupleElement(k), [folded]) for k in range(count)]
+    wide = [computation.add(Convert(part.shape.with_dtype(dtypes.s64)), [part]) if k in numbers else part
+            for k, part in enumerate(parts)]  # fmt: skip
+    return computation.add(Tuple(), wide)
+
+
+def _fits(instruction: Instruction) -> bool:
+    """Whether it is of 64 bits, and known to be in the range of 32."""
+    if instruction.shape.dtype is not dtypes.s64:
+        return False
+    (low, high), (least, most) = value_range(instruction), range_of_type(dtypes.s32)
+    return low >= least and high <= most
+
+
+def _chosen(combiner: Computation, numbers: Sequence[int]) -> set[Instruction]:
+    """All that parameters of these numbers of a fold become; empty where more is done with one than to compare it with
+    another and to choose it."""
+    count = len(combiner.parameters) // 2
+    found = {p for k, p in enumerate(combiner.parameters) if k % count in numbers}
+    for one in combiner.post_order():
+        inside = [operand in found for operand in one.operands]
+        if isinstance(one.op, Select) and inside == [False, True, True]:
+            found.add(one)
+        elif one is combiner.root and isinstance(one.op, Tuple):
+            if inside != [k in numbers for k in range(count)]:
+                return set()
+        elif any(inside) and not (isinstance(one.op, Compare) and all(inside)):
+            return set()
+    return found if isinstance(combiner.root.op, Tuple) else set()
+
+
+def _narrowed(combiner: Computation, chosen: set[Instruction]) -> Computation:
+    """The combiner with what is chosen of 32 bits."""
+    made = Computation(f"{combiner.name}.narrow", combiner.module)
+    new: dict[Instruction, Instruction] = {}
+    for one in [*combiner.parameters, *combiner.post_order()]:
+        if one in new:
+            continue
+        if one in chosen and isinstance(one.op, Parameter):
+            new[one] = made.add(Parameter(one.op.number, one.shape.with_dtype(dtypes.s32)))
+        else:
+            new[one] = made.add(one.op, [new[operand] for operand in one.operands], one.called)
+    made.set_root(new[combiner.root])
+    assert combiner.module is not None
+    return combiner.module.add_computation(made)
 
 
 @simplifies(Dot)
