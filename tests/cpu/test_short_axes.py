@@ -302,3 +302,20 @@ def test_short_folds_of_what_is_read_again_and_again_are_written_out() -> None:
     assert "fold add" not in compiled.as_text("loops")
     x = np.random.default_rng(0).integers(-9, 9, (50, 16)).astype(np.float32)
     np.testing.assert_array_equal(compiled(x), ((x[:, None] - x[None]) ** 2).sum(-1))
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_folds_over_concatenated_polynomials_are_written_out(is_nested: bool) -> None:
+    """Each of seven steps computes its own polynomial, and not all of them: the weights of a Runge-Kutta method."""
+    b = hk.Builder("weighted")
+    x, weights = b.parameter(0, hk.f32[32]), b.parameter(1, hk.f32[7, 32])
+    rows = [x * (0.5 + k) * (x - float(k)) * (x * x - 1.0) * (x + 0.25) for k in range(7)]
+    parts = [hk.reshape(row, [1, 32]) for row in rows]
+    if is_nested:
+        parts = [hk.concatenate(parts[:3], 0), hk.concatenate(parts[3:], 0)]
+    module = b.build(hk.reduce(hk.concatenate(parts, 0) * weights, b.constant(0.0), hk.add, [0]))
+    compiled = hk.compile(module)
+    assert "fold add" not in compiled.as_text("loops")
+    draw = np.random.default_rng(0)
+    given = draw.normal(size=32).astype(np.float32), draw.normal(size=(7, 32)).astype(np.float32)
+    np.testing.assert_allclose(compiled(*given), hk.evaluate(module, *given), rtol=1e-4, atol=1e-4)

@@ -22,6 +22,7 @@ from hlokit.forms.emitter import Condition
 from hlokit.forms.fold import FoldDimension
 from hlokit.forms.primitives import PRIMITIVES
 from hlokit.hlo.instruction import Instruction
+from hlokit.ops.movement import Concatenate
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 
@@ -89,7 +90,7 @@ class FoldBuilder:
         leaves = [operand.leaf for operand in operands]
         numbers = steps * (2 if any(leaf.shape.dtype.is_complex for leaf in leaves) else 1)
         few = steps <= _UNROLLED and (numbers <= costs.DEINTERLEAVED or not self._gathers(spec.dimensions, leaves))
-        if few and self._is_small(leaves, _WRITTEN // steps):
+        if few and self._is_small(leaves, spec.dimensions, _WRITTEN // steps):
             self.bound.append(None)
             values = self._written_out(spec.dimensions, operands, inits, combiner, index)
             self.bound.pop()
@@ -118,24 +119,35 @@ class FoldBuilder:
             else:
                 waiting += [self.source.leaf(o) for o in leaf.instruction.operands if o.shape.is_array]
 
-    def _is_small(self, leaves: Sequence[Leaf], most: int) -> bool:
-        """Whether elements of the leaves are made by no more instructions than `most`, from what lies in memory."""
-        total = 0
-        waiting = [(leaf, 1) for leaf in leaves]
+    def _is_small(self, leaves: Sequence[Leaf], dimensions: Sequence[FoldDimension], most: int) -> bool:
+        """Whether elements of the leaves are made by no more instructions than `most`, from what lies in memory.
+
+        Of a concatenation along a dimension that is folded whole each step takes one operand alone.
+        """
+        total = 0.0
+        whole = frozenset(d.size for d in dimensions if d.output is None)
+        waiting = [(leaf, 1.0, whole) for leaf in leaves]
         seen: set[Leaf] = set()
         while waiting and total <= most:
-            leaf, times = waiting.pop()
+            leaf, times, sizes = waiting.pop()
             instruction = leaf.instruction
             if leaf in seen or self.source.buffer(leaf) is not None:
                 continue
             seen.add(leaf)
-            if instruction.op.form == "fold":
-                spec = instruction.op.fold([operand.shape for operand in instruction.operands])
+            op = instruction.op
+            if op.form == "fold":
+                spec = op.fold([operand.shape for operand in instruction.operands])
                 steps = prod(d.size for d in spec.dimensions)
                 times *= steps if steps <= _UNROLLED else 1
-            if instruction.op.form != "index":
+            if op.form != "index":
                 total += times
-            waiting += [(self.source.leaf(o), times) for o in instruction.operands if o.shape.is_array]
+            operands = [self.source.leaf(o) for o in instruction.operands if o.shape.is_array]
+            if isinstance(op, Concatenate) and (size := leaf.shape.dimensions[op.dimension]) in sizes:
+                parts = [operand.shape.dimensions[op.dimension] for operand in operands]
+                shares = zip(operands, parts, strict=True)
+                waiting += [(operand, times * part / size, frozenset((part,))) for operand, part in shares if part]
+            else:
+                waiting += [(operand, times, sizes) for operand in operands]
         return total <= most
 
     def _looped(
