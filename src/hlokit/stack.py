@@ -236,19 +236,13 @@ def _asked() -> int:
 def _linux_size() -> int:
     if sys.platform == "win32":
         return sys.maxsize
-    library = _library()
+    library = ctypes.CDLL(None)
     attributes, found, place = ctypes.create_string_buffer(128), ctypes.c_size_t(), ctypes.c_void_p()
     if library.pthread_getattr_np(_self(), attributes):
         return sys.maxsize
     library.pthread_attr_getstack(attributes, ctypes.byref(place), ctypes.byref(found))
     library.pthread_attr_destroy(attributes)
     return found.value
-
-
-@cache
-def _library() -> ctypes.CDLL:
-    """The functions of the process."""
-    return ctypes.CDLL(None)
 
 
 def _self() -> ctypes.c_void_p:
