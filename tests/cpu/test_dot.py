@@ -120,6 +120,7 @@ SHAPES = [
     ((300, 40), (40,), PLAIN),
     ((70, 33), (70, 65), LHS_ACROSS),
     ((33, 70), (65, 70), RHS_ALONG),
+    ((1396, 31), (1396, 30), LHS_ACROSS),  # short rows of rhs: a few rows of tiles read them where they lie
     ((2, 70), (65, 70), RHS_ALONG),
     ((1030,), (1030,), LHS_ACROSS),
     ((5, 0), (0, 7), PLAIN),

@@ -56,6 +56,8 @@ AMX_WORKING_BYTES = 1 << 20
 """Bytes of L2 that lines, a pair of packed panels and its sums may take."""
 KEPT_ROW_BYTES = 512
 """Bytes of a row of weights up to which a part of it is read where it lies: those of longer ones fall into few sets."""
+KEPT_TILES = 4
+"""Rows of tiles that read such rows of a product, all of their columns, in turn: for more of them packing pays."""
 SETS_BYTES = 2048
 """Rows at multiples of so many bytes fall into few sets of the first cache."""
 

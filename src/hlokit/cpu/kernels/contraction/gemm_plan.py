@@ -155,7 +155,8 @@ def _keeps_rhs(rhs: ProductSide, m: int, n: int, k: int, rows: int) -> bool:
         return False
     if m <= rows and step * rhs.element_bytes % 4096 != 0:
         return True
-    return k * step * rhs.element_bytes <= 1 << 15
+    row = step * rhs.element_bytes
+    return k * row <= 1 << 15 or (step == n and row <= costs.KEPT_ROW_BYTES and m <= costs.KEPT_TILES * rows)
 
 
 def may_keep_out(call: Call, space: Space, arithmetic: Arithmetic) -> bool:
