@@ -199,7 +199,7 @@ def test_folds_that_overflow_in_another_order(
 @pytest.mark.parametrize(
     ("op", "argument", "value", "is_wrong"),
     [
-        ("exponential", -99.0, False, False),  # TYPE-11: a denormal, for which machine code has 0
+        ("exponential", -99.0, False, False),  # a denormal, for which machine code has 0
         ("exponential", -80.0, False, True),
         ("exponential", -120.0, True, True),
         ("negate", 1e-40, False, True),  # denormals of exact ops are kept
