@@ -210,3 +210,22 @@ def test_whether_a_denormal_is_zero(op: str, argument: float, value: bool, is_wr
     given = np.full(3, argument, np.float32)
     found = Spread(module, [given]).near((np.full(3, value),), (hk.evaluate(module, given),))
     assert (found is not None) == is_wrong, found
+
+
+@pytest.mark.parametrize("op", ["multiply", "power", "add"])
+def test_complex_numbers_of_run_time_sizes(op: str) -> None:
+    module = hk.parse(f"""HloModule m
+a {{ u = c64[] parameter(0) v = c64[] parameter(1) ROOT w = c64[] add(u, v) }}
+ENTRY e {{
+  x = c64[4] parameter(0)
+  n = s32[] parameter(1)
+  d = c64[<=4] set-dimension-size(x, n), dimensions={{0}}
+  p = c64[<=4] {op}(d, d)
+  z = c64[] constant((0,0))
+  ROOT r = c64[] reduce(p, z), dimensions={{0}}, to_apply=a
+}}""")
+    given = [np.arange(1, 5).astype(np.complex64) + 1j, np.int32(3)]
+    right = hk.evaluate(module, *given)
+    found = Spread(module, given)
+    assert found.near((np.complex64(right * (1 + 2e-7)),), (right,)) is None
+    assert found.near((np.complex64(right * 2),), (right,)) is not None

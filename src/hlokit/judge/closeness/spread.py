@@ -618,7 +618,7 @@ def _off(value: Any, instruction: Instruction, operands: Sequence[Any], noise: _
         return value
     if value.dtype.kind == "c":
         found = np.empty_like(value)
-        scales = _scales(value, instruction, operands)
+        scales = _scales(value, instruction, [valid_part(o) for o in operands])
         alike = [o for o in operands if is_array(o) and o.shape == value.shape]
         cancels = np.all([(o.real != 0) & (o.imag != 0) for o in alike] or [False], axis=0)
         if not getattr(instruction.op, "exact_complex", True):  # a part that is zero may be off, too
