@@ -152,6 +152,7 @@ def drop_unchanged(library: str) -> None:
         (table,), (size, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
         for place in range(table, table + size * count, size):
             kind, flags, _, address, _, _, length = struct.unpack_from("<IIQQQQQ", head, place)
+            # by the file's table: the system also shows what was relocated at the start as read-only
             if kind == _PT_LOAD and not flags & _PF_W:
                 begin, end = (start + address) & -mmap.PAGESIZE, start + address + length
                 advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _MADV_DONTNEED)

@@ -134,7 +134,7 @@ def check(folder: Path) -> None:
                 return {"xla_error": str(error)}
 
     def widened() -> dict[str, Any]:
-        """Whose results are those of the program in f64: what rounding decides may part the two by any amount."""
+        """How far both results are from those of the program in f64: that tells whose rounding the difference is."""
         wide = hk.parse(module.to_text().replace("f32[", "f64["))
         values = [np.asarray(a) for a in arguments]
         exact = leaves(hk.compile(wide)(*(v.astype(np.float64) if v.dtype == np.float32 else v for v in values)))

@@ -1,7 +1,6 @@
 """tests.corpora: programs of a folder are checked, and each gets a verdict and a row."""
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -38,11 +37,18 @@ def test_programs_have_folders_of_their_own(tmp_path: Path) -> None:
         run.entries(tmp_path, ["numpy"])
 
 
-def test_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def untimed(*_: Any) -> Any:
+@pytest.fixture
+def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA's times are not measured."""
+
+    def times(*_: Any) -> Any:
         raise hk.EvaluationError("no time")
 
-    monkeypatch.setattr(checking.WorkerEngine, "times", untimed)
+    monkeypatch.setattr(checking.WorkerEngine, "times", times)
+
+
+@pytest.mark.usefixtures("untimed")
+def test_verdicts(tmp_path: Path) -> None:
     right, wrong, short = (entry(tmp_path, f"flax {n}", *r) for n, r in [
         ("cnn", (np.exp(X), X)), ("lstm", (np.exp(X) + 1, X)), ("gru", (X,)),
     ])  # fmt: skip
@@ -63,29 +69,23 @@ def test_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "- flax lstm: `TypeError: a'b`" in text
 
 
+@pytest.mark.usefixtures("untimed")
 def test_the_program_in_f64_says_whose_rounding_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def untimed(*_: Any) -> Any:
-        raise hk.EvaluationError("no time")
-
-    monkeypatch.setattr(checking.WorkerEngine, "times", untimed)
     monkeypatch.setattr(checking, "_FLOPS", -1)
     one = entry(tmp_path, "flax cnn", np.exp(X) * np.float32(1.01), X)
     checking.check(one.folder)
     assert run.verdict(one) == "rounding"
     text = run.table(run.entries(tmp_path, ()))
-    assert re.search(r"- flax cnn: `from the program in f64: hlokit's result 0e\+00, the framework's 1e-02`", text)
+    assert "- flax cnn: `from the program in f64: hlokit's result 0e+00, the framework's 1e-02`" in text
 
 
+@pytest.mark.usefixtures("untimed")
 def test_the_program_in_f64_finds_a_wrong_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, compile_ = TEXT, hk.compile
+    compile_ = hk.compile
 
     def wrong_in_f32(module: hk.HloModule) -> Any:
-        return compile_(hk.parse(right.replace("exponential", "sine")) if "f32" in str(module) else module)
+        return compile_(hk.parse(TEXT.replace("exponential", "sine")) if "f32" in str(module) else module)
 
-    def untimed(*_: Any) -> Any:
-        raise hk.EvaluationError("no time")
-
-    monkeypatch.setattr(checking.WorkerEngine, "times", untimed)
     monkeypatch.setattr(checking, "_FLOPS", -1)
     monkeypatch.setattr(checking.hk, "compile", wrong_in_f32)
     one = entry(tmp_path, "flax cnn", np.exp(X), X)

@@ -211,11 +211,9 @@ class Program:
             self._marked(table.ctypes.data, chunks)
         return table
 
-    def whose(self, chunks: int) -> np.ndarray:
-        """The threads that ran chunks of a millisecond each."""
-        table = np.zeros(chunks, np.int64)
-        self._whose(table.ctypes.data, chunks)
-        return table
+    def whose(self, table: np.ndarray) -> None:
+        """Stores the thread that runs each chunk, which takes a millisecond."""
+        self._whose(table.ctypes.data, len(table))
 
     def resting(self, chunks: int, times: int, seed: int = 0) -> np.ndarray:
         """Jobs whose chunks rest now and then."""
@@ -287,21 +285,15 @@ def test_callers_in_several_threads(program: Program) -> None:
 
 def test_workers_join_a_job_that_began_while_they_were_at_another() -> None:
     program = Program(pool(2))
-    results: dict[int, np.ndarray] = {}
-
-    def call(chunks: int) -> None:
-        results[chunks] = program.whose(chunks)
-
-    callers = [threading.Thread(target=call, args=(chunks,)) for chunks in (100, 400)]
-    callers[0].start()
-    time.sleep(0.01)
-    callers[1].start()
-    for caller in callers:
-        caller.join()
-    assert all(results[100]) and all(results[400])
-    assert len(set(results[100])) == len(set(results[400])) == 2
-    first, *_, last = results[400]
-    assert first != last  # its caller began alone
+    short, long = np.zeros(100, np.int64), np.zeros(400, np.int64)
+    other = threading.Thread(target=program.whose, args=(short,))
+    other.start()
+    while not short.any():
+        time.sleep(0.001)
+    program.whose(long)
+    other.join()
+    assert all(short) and all(long)
+    assert len(set(long)) == 2
 
 
 def test_one_pool_for_each_number_of_threads() -> None:

@@ -10,7 +10,7 @@ _JOB = Record("Joined", {"table": POINTER, "calls": I64})
 
 
 def written(name: str, kernel: str, chunks: int) -> Function:
-    """A function whose chunk is a call of the kernel, for as many of its chunks as go to a call."""
+    """A function each chunk of which calls the kernel once, for an equal share of the kernel's chunks."""
     f = Function(name, PHASE, is_cold=True)
     job = f.pointer("table", _JOB)
     begin, end = (f.argument(side) * chunks // job["calls"].load() for side in ("begin", "end"))

@@ -41,7 +41,7 @@ def by_vectors(axis: LoopAxis, lanes: int, mask: Value | None, body: Body) -> Bo
 class VectorSteps(NamedTuple):
     """The vectors of the steps of an axis in a span: `wide` ones at a time, then `lanes`, then some of these.
 
-    With `together` what is left by the wide ones goes at once.
+    With `together` the steps that the wide ones leave are a single masked one.
     """
 
     axis: LoopAxis
