@@ -274,9 +274,9 @@ def test_kernel_gradients_read_their_operands_once(size: int, features: int) -> 
     (part,) = whole.parts
     assert isinstance(part, TiledConvolution)
     plan = part.plan
-    assert plan.keeps_rhs and plan.parts == plan.chunks > 1 and plan.goes >= plan.parts
+    assert plan.keeps_rhs and plan.parts == plan.chunks > 1 and plan.tap_blocks >= plan.parts
     assert plan.space.together == (16 if features == 1 else 1)
-    assert math.prod(a.extent for a in plan.axes) * plan.goes < 2.5 * math.prod(shapes[0].dimensions)
+    assert math.prod(a.extent for a in plan.axes) * plan.tap_blocks < 2.5 * math.prod(shapes[0].dimensions)
 
 
 def test_lanes_beyond_the_taps_are_not_multiplied() -> None:

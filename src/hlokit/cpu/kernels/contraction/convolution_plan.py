@@ -72,7 +72,7 @@ class Laid(CutAxis):
         return self.axis.is_inside and is_even and all(first + wanted <= outputs for first in firsts)
 
     @property
-    def goes(self) -> int:
+    def tap_blocks(self) -> int:
         """The number of blocks of taps."""
         return -(-self.axis.taps // self.taps)
 
@@ -100,7 +100,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class ProductLoop:
-    """A loop over products of a tile: over so many `taps`, or those of the go (`is_cut`), `together` at a time.
+    """A loop over products of a tile: over so many `taps`, or those of the block (`is_cut`), `together` at a time.
 
     lhs, rhs  bytes from one step to the next, in lhs as it is laid out and in rhs
     """
@@ -116,7 +116,7 @@ class ProductLoop:
 class WindowPlan:
     """See the fields' types. axes are in the order of lhs in memory; rows and columns tell which span a tile.
 
-    parts      chunks that share the goes of the same sums, which are added up at the end
+    parts      chunks that share the blocks of taps of the same sums, which are added up at the end
     keeps_rhs  weights are read where they lie
     """
 
@@ -158,9 +158,9 @@ class WindowPlan:
         return self.space.group.size * self.panel_blocks * math.prod(a.blocks for a in self.axes) * self.parts
 
     @property
-    def goes(self) -> int:
+    def tap_blocks(self) -> int:
         """Blocks of taps, one after the other: each with inputs of its own, for the same sums."""
-        return math.prod(a.goes for a in self.axes)
+        return math.prod(a.tap_blocks for a in self.axes)
 
     @property
     def weights(self) -> int:
@@ -174,13 +174,13 @@ class WindowPlan:
 
     @property
     def sums(self) -> int:
-        """Elements of the sums of a block of outputs and panels, where they are kept between goes."""
+        """Elements of the sums of a block of outputs and panels, where they are kept between blocks of taps."""
         return self.tile * self.tiles * -(-sum(p.count for p in self.panels) // self.panel_blocks)
 
     @property
     def moved(self) -> int:
         """Elements that are laid out, packed, or kept as sums of parts, each as often as that is done."""
-        inputs = self.chunks // self.parts * self.goes * math.prod(a.extent for a in self.axes)
+        inputs = self.chunks // self.parts * self.tap_blocks * math.prod(a.extent for a in self.axes)
         return inputs + 2 * self.weights + (2 * self.chunks * self.sums if self.parts > 1 else 0)
 
     @property
@@ -249,20 +249,20 @@ def _by_outputs(plan: WindowPlan) -> WindowPlan | None:
     """Each chunk has outputs of its own."""
     s, lanes, panels = plan.space, plan.lanes, plan.panels
     laid, size = list(plan.axes), s.arithmetic.total.bytes
-    count, width, is_in_goes = sum(p.count for p in panels), panels[0].vectors * lanes if s.shared else 1, False
+    count, width, is_cut = sum(p.count for p in panels), panels[0].vectors * lanes if s.shared else 1, False
     if not plan.is_direct:
-        laid, is_in_goes = _split(laid, width, lanes, size)
+        laid, is_cut = _split(laid, width, lanes, size)
     wanted = _wanted(s)
-    if s.shared or is_in_goes:
+    if s.shared or is_cut:
         wanted = -(-wanted // count)
 
     def bytes_of(axes: Sequence[Laid]) -> int:
         """Inputs of a chunk, and its sums where they are kept."""
-        sums = math.prod(a.cut.largest * a.block for a in axes) * panels[0].vectors * lanes if is_in_goes else 0
+        sums = math.prod(a.cut.largest * a.block for a in axes) * panels[0].vectors * lanes if is_cut else 0
         return (_laid_out(axes, width, lanes, size)[1] + sums) * size
 
     laid = _grown(laid, wanted, bytes_of, s)
-    blocks = count if s.shared or is_in_goes else min(count, max(1, wanted // _chunks(s, laid)))
+    blocks = count if s.shared or is_cut else min(count, max(1, wanted // _chunks(s, laid)))
     patch = 0
     if not plan.is_direct:
         laid, patch = _laid_out(laid, width, lanes, size)
@@ -275,7 +275,8 @@ def _by_outputs(plan: WindowPlan) -> WindowPlan | None:
 def _by_taps(plan: WindowPlan) -> WindowPlan | None:
     """Chunks have all outputs, each with taps of its own: inputs are read once where sums are few and long.
 
-    A go has one tap of each outer axis, and so many of the next one that the inputs which they meet fit the cache.
+    A block of taps has one tap of each outer axis, and so many of the next one that the inputs which they meet fit the
+    cache.
     """
     s, lanes, size = plan.space, plan.lanes, plan.space.arithmetic.total.bytes
     axes = [replace(a, block=a.cut.parts) for a in plan.axes]
@@ -289,22 +290,22 @@ def _by_taps(plan: WindowPlan) -> WindowPlan | None:
         outer, most = math.prod(b.axis.taps for b in axes[:number]), a.axis.taps
         if a.axis.together > 1:
             most = max(1, most // (costs.LEAST_ALONG * a.axis.together))
-        goes = min(-(-wanted // outer), most)
-        while goes <= most:
-            laid = [*(replace(b, taps=1) for b in axes[:number]), _in_goes(a, goes), *axes[number + 1 :]]
+        count = min(-(-wanted // outer), most)
+        while count <= most:
+            laid = [*(replace(b, taps=1) for b in axes[:number]), _in_blocks(a, count), *axes[number + 1 :]]
             laid, patch = _laid_out(laid, 1, lanes, size)
             if patch * size <= costs.PATCH_BYTES // (2 if s.together > 1 else 4):
                 if plan.is_direct:
                     laid, patch = [replace(b, place=b.step * b.axis.lhs) for b in laid], 0
                 found = replace(fitting[0], axes=tuple(laid), patch=patch)
-                return replace(found, parts=min(wanted, found.goes))
-            goes += -(-goes // 4)
+                return replace(found, parts=min(wanted, found.tap_blocks))
+            count += -(-count // 4)
     return None
 
 
-def _in_goes(laid: Laid, goes: int) -> Laid:
+def _in_blocks(laid: Laid, count: int) -> Laid:
     """The axis in blocks of as equal numbers of taps as can be."""
-    return replace(laid, taps=min(laid.axis.taps, up(-(-laid.axis.taps // goes), laid.axis.together)))
+    return replace(laid, taps=min(laid.axis.taps, up(-(-laid.axis.taps // count), laid.axis.together)))
 
 
 def _wanted(s: WindowSpace) -> int:

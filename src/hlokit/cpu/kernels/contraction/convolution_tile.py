@@ -18,8 +18,8 @@ class ConvolutionTile:
 
     lhs, rhs  the first input and weight, where the plan lays them
     index     of the tile's first output, in the result
-    sums, last  where a plan sums in several goes: what the tile has so far, and whether this is the last
-    taps      of the axis that is cut, in this go, if the last has fewer
+    sums, last  where a plan sums in several blocks of taps: what the tile has so far, and whether this is the last
+    taps      of the axis that is cut, in this block, if the last has fewer
     """
 
     def __init__(
@@ -30,9 +30,9 @@ class ConvolutionTile:
         self.lanes, self.scalar = plan.lanes, plan.space.arithmetic.total
         names = [f"d{i}" for i in range(len(s.dimensions))]
         fields = [("ptr", "table"), *(("i64", name) for name in names)]
-        fields += [] if plan.goes == 1 else [("ptr", "sums")]
+        fields += [] if plan.tap_blocks == 1 else [("ptr", "sums")]
         fields += [] if is_total else [("ptr", "lhs"), ("ptr", "rhs")]
-        fields += [] if plan.goes == 1 or is_total else [("i1", "last"), ("i64", "taps")]
+        fields += [] if plan.tap_blocks == 1 or is_total else [("i1", "last"), ("i64", "taps")]
         self.f = Function("", fields, attributes="noinline nounwind", target=call.target)
         self.first = [self.f.index_argument(name) for name in names]
         self.is_turned = plan.axes[plan.rows].axis.dim == len(s.dimensions) - 1
@@ -47,7 +47,7 @@ class ConvolutionTile:
         f, lhs, rhs = self.f, self.f.pointer("lhs", self.scalar), self.f.pointer("rhs", self.scalar)
         kernel, loops = self._kernel(), self._loops()
         sums = kernel.zeros(f)
-        if self.plan.goes == 1:
+        if self.plan.tap_blocks == 1:
             self._store(kernel.summed(loops, lhs, rhs, sums))
         else:
             kept = f.pointer("sums", self.scalar)

@@ -124,28 +124,28 @@ class _Chunks:
                 self.inputs = self.base[-sum(a.axis.low * a.axis.lhs for a in plan.axes)]
             else:
                 self.inputs = fn.local(self.scalar, plan.patch, 64)
-            if plan.goes == 1:
-                self._go([fn.index(0)] * len(plan.axes), panel_block, None)
+            if plan.tap_blocks == 1:
+                self._some_taps([fn.index(0)] * len(plan.axes), panel_block, None)
             else:
-                self._goes(loop.index, panel_block, part)
+                self._all_taps(loop.index, panel_block, part)
         return Phase(fn.end(self.module, "convolution", exported=True), plan.chunks)
 
-    def _goes(self, chunk: Index, panel_block: Index, part: Index) -> None:
-        """The goes of a part, which add to the same sums."""
+    def _all_taps(self, chunk: Index, panel_block: Index, part: Index) -> None:
+        """The blocks of taps of a part, which add to the same sums."""
         fn, plan = self.fn, self.plan
         if plan.parts > 1:
             sums = fn.table(3, self.scalar)[chunk * plan.sums + plan.weights]
         else:
             sums = fn.local(self.scalar, plan.sums, 64)
         fn.memset(sums, 0, plan.sums * self.scalar.bytes)
-        low, high = ((part + i) * plan.goes // plan.parts for i in (0, 1))
+        low, high = ((part + i) * plan.tap_blocks // plan.parts for i in (0, 1))
         with fn.loop(low, high) as loop:
-            numbers = unravelled(loop.index, [a.goes for a in plan.axes])
+            numbers = unravelled(loop.index, [a.tap_blocks for a in plan.axes])
             taps = [number * a.taps for a, number in zip(plan.axes, numbers, strict=True)]
-            self._go(taps, panel_block, (sums, loop.index.eq(plan.goes - 1)))
+            self._some_taps(taps, panel_block, (sums, loop.index.eq(plan.tap_blocks - 1)))
 
-    def _go(self, taps: Sequence[Index], panel_block: Index, kept: tuple[Pointer, Value] | None) -> None:
-        """Lays out what the taps of a go, from these on, meet, and adds their products for all panels."""
+    def _some_taps(self, taps: Sequence[Index], panel_block: Index, kept: tuple[Pointer, Value] | None) -> None:
+        """Lays out what the taps of a block, from these on, meet, and adds their products for all panels."""
         plan, s, inputs = self.plan, self.s, self.inputs
         starts = self._starts(taps)
         if plan.is_direct:
@@ -234,8 +234,8 @@ class _Tiles:
     """The loops over tiles of one panel: a range of parts along each axis, whose first outputs are given.
 
     weights  the panel's
-    kept     where a plan sums in several goes: the sums of the block, whether the go is the `last`, and how many `taps`
-             of the axis that is cut it has
+    kept     the sums, where a plan has several blocks of taps; then whether this is the `last` of these, and how many
+             `taps` it has along the axis that is cut
     """
 
     weights: Pointer
