@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TypeAlias
 
+from hlokit.cpu import costs
 from hlokit.cpu.emit.elements import Elements
 from hlokit.cpu.emit.loads import to_memory
 from hlokit.cpu.emit.scope import BufferTable, Emission
@@ -22,8 +23,6 @@ from hlokit.forms.primitives import COSTLY
 
 _MOST_NODES = 32
 """The most nodes of a prologue, which is written out for each vector of an operand that a routine reads at once."""
-_AHEAD = 256
-"""Bytes of memory that are asked for ahead."""
 CallOf: TypeAlias = Callable[[RoutineStep], Call]
 """The call that a step's routine is asked for."""
 
@@ -145,13 +144,14 @@ class PrologueLoader:
         value = elements.values.spread(elements.values.value(store.node, scope), lanes, scope)
         return to_memory(value, store.buffer.dtype)
 
-    def prefetch(self, fn: Function, row: Index, column: Index, length: int) -> None:
+    def prefetch(self, fn: Function, row: Index, column: Index, lanes: int, length: int, ahead: int) -> None:
         emission = self._emission(fn, row, column, length)
         elements = Elements(emission, BufferTable(fn, self.buffers, self._first))
         for node in nodes_of(self._loops):
             if node.op == "load" and node.data[0].size == self._store.buffer.size:
                 place = elements.addresses.address(node.data[0], node.data[1], emission.root)
-                (place.pointer.to(I8) + _AHEAD).prefetch()
+                for line in range(0, lanes * node.data[0].dtype.bits // 8, costs.LINE_BYTES):
+                    (place.pointer.to(I8) + (ahead + line)).prefetch()
 
     def _emission(self, fn: Function, row: Index, column: Index, length: int) -> Emission:
         """The loops' code at this place: what their axes count there."""

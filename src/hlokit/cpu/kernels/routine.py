@@ -39,8 +39,8 @@ class Loader(Protocol):
         `length`. The function's first parameter, or one of that name, is the table, %table."""
         ...
 
-    def prefetch(self, fn: Function, row: Index, column: Index, length: int) -> None:
-        """Asks for the lines some way behind those that `read` would read."""
+    def prefetch(self, fn: Function, row: Index, column: Index, lanes: int, length: int, ahead: int) -> None:
+        """Asks for the lines `ahead` bytes behind those that `read` would read."""
         ...
 
 

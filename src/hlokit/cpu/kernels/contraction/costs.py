@@ -65,6 +65,12 @@ SETS_BYTES = 2048
 
 STREAMS = 8
 """Rows that are read at once: memory serves so many twice as fast as one, and more no faster."""
+STREAMS_TOGETHER = {"znver5": 1}
+"""By CPU: the same of rows that lie one after the other, if it is another number there."""
+AHEAD_TOGETHER, MOST_AHEAD = 3 << 12, 1 << 15
+"""Bytes to prefetch ahead where such rows are read, at least and at most: a block of rows ahead or several."""
+AHEAD_ALONG = 256
+"""Bytes to prefetch ahead along rows of which several are read at once, and multiplied by several rows."""
 LONG_RUN = 1 << 15
 """Bytes of a row that are read from end to end: shorter runs are served slower, by 20 % at a quarter."""
 SHORT_ROW_BYTES = 512

@@ -14,8 +14,6 @@ from hlokit.cpu.llvm import I8, I32, I64, Function, Index, Module, Pointer, Valu
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
 
-_AHEAD = 256
-"""Bytes."""
 _ANY_LANES = 1 << 62
 """Asks an axis whether it is contiguous from any index on."""
 
@@ -80,9 +78,9 @@ class Operand:
         """The elements of a row of rhs, which begins at a place, from a column on."""
         return self.read(row + column, lanes, mask)
 
-    def prefetch(self, row: Index, column: Index, lanes: int) -> None:
-        """Asks for the lines some way behind what `read_row` reads of so many columns."""
-        first = self.base.to(I8.array(self.side.element_bytes))[row + column] + _AHEAD
+    def prefetch(self, row: Index, column: Index, lanes: int, ahead: int) -> None:
+        """Asks for the lines so many bytes behind what `read_row` reads of so many columns."""
+        first = self.base.to(I8.array(self.side.element_bytes))[row + column] + ahead
         for line in range(0, lanes * self.side.element_bytes, 64):
             (first + line).prefetch()
 
@@ -132,8 +130,8 @@ class LoadedOperand(Operand):
             value = value.bitcast(memory.of(lanes))
         return [value if a.name == "bf16" else widened(value, self.side.dtype, a.packed)]
 
-    def prefetch(self, row: Index, column: Index, lanes: int) -> None:
-        self.loader.prefetch(self.fn, row, column, self.length)
+    def prefetch(self, row: Index, column: Index, lanes: int, ahead: int) -> None:
+        self.loader.prefetch(self.fn, row, column, lanes, self.length, ahead)
 
     def goes_by_vectors(self, axis: Axis, lanes: int, *, from_any: bool) -> bool:
         if not super().goes_by_vectors(axis, lanes, from_any=from_any):

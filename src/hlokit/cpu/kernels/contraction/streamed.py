@@ -32,11 +32,13 @@ class StreamedPlan(ProductPlan):
     across   parts of the columns that have chunks of their own
     splits   parts of the inner axis that have
     steps    rows of rhs at a time
+    ahead    bytes from what is read to what is prefetched; 0: nothing is
     """
 
     across: int
     splits: int
     steps: int
+    ahead: int
 
     @property
     def kept_factors(self) -> tuple[int, int] | None:
@@ -240,7 +242,6 @@ class RowsStep:
         self.groups = [range(m * k // groups, m * (k + 1) // groups) for k in range(groups)]
         self.rows = max(map(len, self.groups))
         self.vectors, self.steps = plan.blocking.vectors, plan.steps
-        self.prefetches = self.rows >= costs.STREAMS // 2
 
     def function(self, product: StreamedProduct) -> str:
         """Adds the function to the module; gives its name."""
@@ -288,8 +289,8 @@ class _RowsStepWriter:
 
         def added(step: Index, sums: Sequence[Value]) -> list[Value]:
             row = self.row + step * self.stride
-            if self.step.prefetches and mask is None:
-                self.rhs.prefetch(row, columns[0], vectors * lanes)
+            if self.step.plan.ahead and mask is None:
+                self.rhs.prefetch(row, columns[0], vectors * lanes, self.step.plan.ahead)
             right = [self.rhs.read_row(row, each, lanes, some) for each, some in zip(columns, masks, strict=True)]
             spot = self.factors[step * self.factor_step * a.parts]
             left = (self._factor(spot[self.factor_row * (r * a.parts)]) for r in rows)
@@ -297,7 +298,7 @@ class _RowsStepWriter:
 
         exist = [some for _ in rows for some in masks for _ in range(a.parts)]
         sums = [spot.load(lanes, some) for spot, some in zip(spots, exist, strict=True)]
-        together = max(1, _UNROLLED // len(sums)) if len(self.step.groups) == 1 else 1
+        together = min(max(1, _UNROLLED // len(sums)), self.step.steps) if len(self.step.groups) == 1 else 1
         whole = self.steps - self.steps % together
         with fn.loop(0, whole, together, sums) as loop:
             sums = loop.carried
@@ -333,14 +334,13 @@ def plan_streamed(call: Call, space: Space, how: Arithmetic, *, most_rows: int) 
     row_bytes = n * rhs.element_bytes
     if call.loader is not None:
         row_bytes = max(1, call.loader.nbytes // (g * k))
-    steps = costs.STREAMS if rows <= costs.FEW_ROWS else 2 * costs.STREAMS
-    if stride == n:  # as long as all rows of a step lie together, memory is read from end to end anyway
-        steps = min(k, max(steps, costs.STREAMED_STEP // row_bytes))
     wanted = min(costs.CHUNKS, max(1, g * k * row_bytes // costs.STREAMED_BYTES))
     most = max(lanes, costs.STREAMED_SUMS // (m * how.total_bytes))
     across = max(-(-n // most), min(-(-wanted // g), row_bytes // costs.LONG_RUN), 1)
     width = up(-(-n // across), lanes * vectors)
     across = -(-n // width)
+    steps, ahead = _steps(rows, row_bytes, call.target, lies_together=stride == n and across == 1)
+    steps = min(k, steps)
     # the sums of each part are written, and read again
     splits = 1 if call.by_batch else max(1, min(-(-wanted // (g * across)), k // (costs.SPLIT_STEPS * m)))
     depth = up(-(-k // splits), steps)
@@ -348,7 +348,21 @@ def plan_streamed(call: Call, space: Space, how: Arithmetic, *, most_rows: int) 
     splits = -(-k // depth)
     keeps_out = splits == 1 and m <= costs.FEW_ROWS // 2 and may_keep_out(call, space, how)
     cut = Blocking(how, lanes, rows, vectors, depth, (batches, m, width), True, True, keeps_out)
-    return StreamedPlan(call, space, how, cut, StreamedProduct, across=across, splits=splits, steps=steps)
+    return StreamedPlan(call, space, how, cut, StreamedProduct, across=across, splits=splits, steps=steps, ahead=ahead)
+
+
+def _steps(rows: int, row_bytes: int, target: Target, *, lies_together: bool) -> tuple[int, int]:
+    """Rows of rhs that are read at once, and StreamedPlan.ahead; `lies_together`: as one piece of memory."""
+    is_few = rows <= costs.FEW_ROWS
+    steps = costs.STREAMS if is_few else 2 * costs.STREAMS
+    along = costs.AHEAD_ALONG if rows >= costs.STREAMS // 2 else 0
+    if not lies_together:
+        return steps, along
+    if is_few:
+        steps = costs.STREAMS_TOGETHER.get(target.cpu, steps)
+    steps = max(steps, costs.STREAMED_STEP // row_bytes)
+    block = steps * row_bytes
+    return steps, up(costs.AHEAD_TOGETHER, block) if block <= costs.MOST_AHEAD else along
 
 
 def _is_near(rhs: ProductSide, space: Space, target: Target) -> bool:
