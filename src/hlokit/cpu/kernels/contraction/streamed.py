@@ -336,7 +336,8 @@ def plan_streamed(call: Call, space: Space, how: Arithmetic, *, most_rows: int) 
         row_bytes = max(1, call.loader.nbytes // (g * k))
     wanted = min(costs.CHUNKS, max(1, g * k * row_bytes // costs.STREAMED_BYTES))
     most = max(lanes, costs.STREAMED_SUMS // (m * how.total_bytes))
-    across = max(-(-n // most), min(-(-wanted // g), row_bytes // costs.LONG_RUN), 1)
+    long_run = costs.LONG_RUN if _rows_at_once(rows, call.target) > 1 else costs.LONG_ROW
+    across = max(-(-n // most), min(-(-wanted // g), row_bytes // long_run), 1)
     width = up(-(-n // across), lanes * vectors)
     across = -(-n // width)
     steps, ahead = _steps(rows, row_bytes, call.target, lies_together=stride == n and across == 1)
@@ -353,16 +354,21 @@ def plan_streamed(call: Call, space: Space, how: Arithmetic, *, most_rows: int) 
 
 def _steps(rows: int, row_bytes: int, target: Target, *, lies_together: bool) -> tuple[int, int]:
     """Rows of rhs that are read at once, and StreamedPlan.ahead; `lies_together`: as one piece of memory."""
-    is_few = rows <= costs.FEW_ROWS
-    steps = costs.STREAMS if is_few else 2 * costs.STREAMS
     along = costs.AHEAD_ALONG if rows >= costs.STREAMS // 2 else 0
     if not lies_together:
-        return steps, along
-    if is_few:
-        steps = costs.STREAMS_TOGETHER.get(target.cpu, steps)
-    steps = max(steps, costs.STREAMED_STEP // row_bytes)
+        return costs.STREAMS if rows <= costs.FEW_ROWS else 2 * costs.STREAMS, along
+    steps = max(_rows_at_once(rows, target), costs.STREAMED_STEP // row_bytes)
+    if steps == 1:
+        return steps, costs.AHEAD_TOGETHER
     block = steps * row_bytes
     return steps, up(costs.AHEAD_TOGETHER, block) if block <= costs.MOST_AHEAD else along
+
+
+def _rows_at_once(rows: int, target: Target) -> int:
+    """The least number of rows of rhs that are read at once where they lie together."""
+    if rows > costs.FEW_ROWS:
+        return 2 * costs.STREAMS
+    return costs.STREAMS_TOGETHER.get(target.cpu, costs.STREAMS)
 
 
 def _is_near(rhs: ProductSide, space: Space, target: Target) -> bool:
