@@ -12,7 +12,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.cpu.kernels.contraction import costs
-from hlokit.cpu.kernels.contraction.arithmetic import FLOAT
+from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, has_32_registers
 from hlokit.cpu.kernels.contraction.elements import write
 from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
 from hlokit.cpu.llvm import COLD, Function, Module
@@ -300,6 +300,19 @@ def test_any_order_of_chunks_on_any_thread_gives_the_same_bits() -> None:
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda c: compiled.native(compiled.routine.phases[0].function, table, c, c + 1), range(chunks)))
     assert forward.tobytes() == result.tobytes()
+
+
+@pytest.mark.parametrize("dims", [PLAIN, RHS_ALONG], ids=["plain", "rhs_along"])
+@pytest.mark.parametrize("dtype", [dt.f32, dt.f64], ids=str)
+def test_rhs_is_packed_once_for_all_chunks(dtype: DType, dims: Any) -> None:
+    """Of rows that fall into few sets of the cache, with edges on both sides and two parts of the inner axis."""
+    if not has_32_registers(host()):
+        pytest.skip("tiles are small: all chunks pack their part of rhs")
+    lhs, rhs = (397, 1024), (307, 1024) if dims is RHS_ALONG else (1024, 307)
+    compiled = check_dot(dtype, lhs, rhs, dtype, host(), **dims)
+    packing, product = compiled.routine.phases
+    assert compiled.routine.scratch >= 307 * 1024 * dtype.bits // 8
+    assert min(packing.chunks, product.chunks) > 1
 
 
 def test_equal_products_have_equal_text() -> None:

@@ -100,6 +100,20 @@ SPLIT_STEPS = 16
 """Steps of the inner axis for each row of sums that a thread makes of its own: they cost less than an eighth then."""
 LOW_ROWS = 16
 """Rows or columns of a product that, as a rule, is made without packing."""
+ACROSS_TOGETHER = 4
+"""Rows of tiles whose lhs is packed at once where memory has its rows across: lines hold several tiles' elements."""
+TOGETHER_BYTES = 1 << 18
+"""Bytes of lhs, packed, that stay in L2 while panels of rhs come from farther away."""
+SHARED_TILES = 4
+"""Rows of tiles at least that a chunk has where rhs is packed for all of them: it reads all of rhs."""
+PACKED_ELEMENT = 20
+"""Operations in the time of which an element is packed."""
+SHARED_BYTES = 1 << 24
+"""Bytes of such an rhs at most: all chunks read it from the third-level cache."""
+SHARED_PACKING = 2
+"""Times that packing an element takes where it is written and read back from the third-level cache."""
+SHARED_GAIN = 1 / 40
+"""Share of a product's time that packing for all chunks is to save."""
 PACKING_SHARE = 1 / 40
 """1 / rows + 1 / columns of a chunk at which packing, some 20 operations an element, takes half as long as products."""
 

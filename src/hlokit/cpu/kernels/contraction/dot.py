@@ -67,7 +67,8 @@ def _lies_in_rows(factors: AmxFactors, index: Space) -> bool:
 def _plan_blocks(
     call: Call, index: Space, how: Arithmetic, product: type[Product], *, is_scaled: bool = False
 ) -> ProductPlan:
-    cut = blocking(call, index, how, sides_of(call, index, how, is_scaled=is_scaled))
+    sides = sides_of(call, index, how, is_scaled=is_scaled)
+    cut = blocking(call, index, how, sides, may_share=product is Product)
     return ProductPlan(call, index, how, cut, product, is_scaled)
 
 

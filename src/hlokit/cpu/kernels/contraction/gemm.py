@@ -31,9 +31,6 @@ from hlokit.cpu.kernels.contraction.tile import Tile
 from hlokit.cpu.kernels.routine import Call, Packing, Phase, Routine, up
 from hlokit.cpu.llvm import I1, I8, Function, Index, Module, Pointer, Value
 
-_TOGETHER = 4
-"""Rows of tiles whose lhs is packed at once where memory has its rows across: lines hold several tiles' elements."""
-
 Bounds: TypeAlias = tuple[Index, Index]
 """Indices from .. to."""
 Places: TypeAlias = Mapping[str, Index]
@@ -61,7 +58,11 @@ class ProductPlan:
 
     def write(self, module: Module) -> Routine:
         """Writes the functions into the module."""
-        return Routine((self.product(module, self).write(),))
+        product = self.product(module, self).write()
+        if not self.blocking.shares_rhs:
+            return Routine((product,))
+        packer = Packer(module, self)
+        return Routine((packer.write(), product), packer.nbytes)
 
     def packing(self, module: Module) -> Packing | None:
         """rhs packed apart; None for a product that reads it where it lies, or a part of it at a time."""
@@ -85,7 +86,14 @@ class Product:
         self.finishes: dict[int, str] = {}
         self.lhs, self.rhs = self._sides()
         self.out = self.pointer(len(self.call.operands))
+        self.packed = self._packed()
         self._take_stack()
+
+    def _packed(self) -> Pointer | None:
+        """Where rhs is packed apart from the function in the making, by a loop's PackStep or in a phase before."""
+        if self.blocking.shares_rhs:
+            return self.pointer(len(self.call.operands) + 1)
+        return self.rhs.base if self.call.packed else None
 
     def _sides(self) -> tuple[Operand, Operand]:
         """lhs and rhs as the function in the making reads them."""
@@ -130,14 +138,14 @@ class Product:
         self.lhs_width = up(p.rows, p.lanes)
         self.is_split = self.space.inner.size > p.depth
         has_columns = self.lhs.side.inner.stride("lhs") != 1 and self.space.rows.stride("lhs") == 1
-        self.lhs_goes_across = has_columns and not a.is_matrix
+        self.lhs_goes_across = (has_columns or p.shares_rhs) and not a.is_matrix
         self.panel_head = 4 * p.width if a.name == "i8" else 0
         self.panel_bytes = units * p.width * a.unit_bytes + self.panel_head
         if not p.keeps_lhs:
             self.across_bytes = units * self.lhs_width * a.unit_bytes
-            own = _TOGETHER * self.across_bytes if self.lhs_goes_across else p.rows * self.row_bytes
-            self.lhs_panel = fn.local(I8, own, 64)
-        if not p.keeps_rhs and not self.call.packed:
+            self.left_bytes = self.across_bytes if self.lhs_goes_across else p.rows * self.row_bytes
+            self.lhs_panel = fn.local(I8, p.together * self.left_bytes, 64)
+        if not p.keeps_rhs and self.packed is None:
             self.rhs_panels = fn.local(I8, p.block[2] // p.width * self.panel_bytes, 64)
         rows, columns = (p.block[1], p.block[2]) if self.is_split else (p.rows, p.width)
         self.sums_bytes = columns * a.total_bytes
@@ -260,7 +268,7 @@ class _Block(ProductBlock):
         count, group = end - begin, self.product.arithmetic.group
         run = Run(begin, count, (count + (group - 1)) // group, product.is_ragged)
         whole, edge = self._cut(self.columns, p.width, product.space.columns)
-        if not p.keeps_rhs and not product.call.packed:
+        if not p.keeps_rhs and product.packed is None:
             self._pack_columns(self.columns[0], whole, None, run)
             if edge:
                 with fn.when(whole < self.columns[1]):
@@ -271,16 +279,9 @@ class _Block(ProductBlock):
             return
         down, lower = self._cut(self.rows, p.rows, product.space.rows)
         whole_rows = fn.index(p.rows)
-        together = _TOGETHER if product.lhs_goes_across and not p.keeps_lhs else 1
-        with fn.loop(self.rows[0], down, together * p.rows) as rows:
-            if together == 1:
-                self._rows(rows.index, p.rows, whole_rows, run, first, last)
-            else:
-                stop = (rows.index + together * p.rows).least(down)
-                self._pack_across(rows.index, stop, whole_rows, run)
-                with fn.loop(rows.index, stop, p.rows) as row:
-                    panel = product.lhs_panel + (row.index - rows.index) // p.rows * product.across_bytes
-                    self._rows(row.index, p.rows, whole_rows, run, first, last, panel)
+        with fn.loop(self.rows[0], down, p.together * p.rows) as rows:
+            stop = (rows.index + p.together * p.rows).least(down) if p.together > 1 else None
+            self._rows(rows.index, p.rows, whole_rows, run, first, last, stop)
         if lower:
             with fn.when(down < self.rows[1]):
                 self._rows(down, lower, fn.index(lower), run, first, last)
@@ -317,18 +318,26 @@ class _Block(ProductBlock):
                 write_corrections(self.panel_of(column.index), p.vectors, p.lanes, run)
 
     def _rows(
-        self, row: Index, size: int, count: Index, run: Run, first: Value, last: Value, across: Pointer | None = None
+        self, row: Index, size: int, count: Index, run: Run, first: Value, last: Value, stop: Index | None = None
     ) -> None:
-        """One row of tiles, of `size` rows of which `count` exist; `across`: where lhs is packed already."""
+        """One row of tiles, of `size` rows of which `count` exist; or whole ones up to `stop`, which take a panel of
+        rhs in turn."""
         product, fn, p = self.product, self.product.fn, self.product.blocking
-        lhs, row_step, unit_step = self._left(row, size, count, run, across)
+        left, row_step, unit_step = self._left(row, size, count, run, stop)
         kind = AmxTile if p.arithmetic.is_matrix else Tile
         tile = kind(p.arithmetic, p.lanes, size, p.vectors, row_step, unit_step, p.width, not p.keeps_rhs)
-        work = _Row(self, row, count, lhs, run, first, last)
         whole, edge = self._cut(self.columns, p.width, product.space.columns)
+
+        def down(tile: Tile, column: Index, columns: int) -> None:
+            if stop is None:
+                _Row(self, row, count, left(row), run, first, last).tile(tile, column, columns)
+                return
+            with fn.loop(row, stop, size) as each:
+                _Row(self, each.index, count, left(each.index), run, first, last).tile(tile, column, columns)
+
         tile.enter(fn, product.module)
         with fn.loop(self.columns[0], whole, p.width) as column:
-            work.tile(tile, column.index, p.width)
+            down(tile, column.index, p.width)
         if not edge:
             return
         # a panel of i8 has its head before all its vectors
@@ -337,23 +346,33 @@ class _Block(ProductBlock):
         tile = replace(tile, vectors=vectors, columns=edge if is_exact else vectors * p.lanes)
         with fn.when(whole < self.columns[1]):
             tile.enter(fn, product.module)
-            work.tile(tile, whole, edge)
+            down(tile, whole, edge)
 
-    def _left(self, row: Index, size: int, count: Index, run: Run, across: Pointer | None) -> tuple[Pointer, int, int]:
-        """lhs for a row of tiles: address, bytes from row to row and from unit to unit."""
+    def _left(
+        self, row: Index, size: int, count: Index, run: Run, stop: Index | None
+    ) -> tuple[Callable[[Index], Pointer], int, int]:
+        """lhs for rows of tiles: the address by the first row of each, bytes from row to row and from unit to unit."""
         product, p, a = self.product, self.product.blocking, self.product.arithmetic
         lhs, base = product.lhs, self.places["lhs"]
         if p.keeps_lhs:
             row_step, step = lhs.side.free.stride("lhs"), lhs.side.inner.stride("lhs")
             assert row_step is not None and step is not None
-            place = base + lhs.side.free.offset("lhs", row) + lhs.side.inner.offset("lhs", run.begin)
             bytes = lhs.side.element_bytes
-            return lhs.base.to(I8.array(bytes))[place], row_step * bytes, step * a.group * bytes
+
+            def in_place(first: Index) -> Pointer:
+                place = base + lhs.side.free.offset("lhs", first) + lhs.side.inner.offset("lhs", run.begin)
+                return lhs.base.to(I8.array(bytes))[place]
+
+            return in_place, row_step * bytes, step * a.group * bytes
+
+        def panel(first: Index) -> Pointer:
+            return product.lhs_panel if stop is None else product.lhs_panel + (first - row) // size * product.left_bytes
+
         if product.lhs_goes_across:
-            if across is None:
-                self._pack_across(row, row + 1, count, run)
-            return across or product.lhs_panel, a.unit_bytes, product.lhs_width * a.unit_bytes
-        names = {"panel": product.lhs_panel, "base": base, "first": row, "last": row + count, **run.arguments}
+            self._pack_across(row, row + 1 if stop is None else stop, count, run)
+            return panel, a.unit_bytes, product.lhs_width * a.unit_bytes
+        last = row + count if stop is None else stop
+        names = {"panel": product.lhs_panel, "base": base, "first": row, "last": last, **run.arguments}
 
         def pack(lhs: Operand, _: Operand, inside: dict[str, Any]) -> None:
             valid = inside["last"] - inside["first"]
@@ -362,7 +381,7 @@ class _Block(ProductBlock):
             pack_rows(lhs, rows, some, *place, run.inside(lhs.fn))
 
         product.apart(names, pack)
-        return product.lhs_panel, product.row_bytes, a.unit_bytes
+        return panel, product.row_bytes, a.unit_bytes
 
     def _pack_across(self, begin: Index, end: Index, valid: Index, run: Run) -> None:
         """Packs lhs for the rows of tiles that begin in a range, each of `valid` rows."""
@@ -402,8 +421,8 @@ class _Row:
         """rhs from a column on: address, bytes from row to row."""
         product, p = self.block.product, self.block.product.blocking
         packed_row = p.width * p.arithmetic.unit_bytes
-        if product.call.packed:
-            return packed_panel(product, product.rhs.base, column, self.run.begin), packed_row
+        if product.packed is not None:
+            return packed_panel(product, product.packed, column, self.run.begin), packed_row
         if not p.keeps_rhs:
             return self.block.panel_of(column), packed_row
         rhs = product.rhs
@@ -437,6 +456,10 @@ class Packer(Product):
 
     computes = False
 
+    def _packed(self) -> Pointer:
+        """Where it goes: in the place of the result, or to scratch memory."""
+        return self.pointer(len(self.call.operands) + int(self.blocking.shares_rhs))
+
     def _take_stack(self) -> None:
         """Nothing is summed here."""
 
@@ -463,7 +486,8 @@ class Packer(Product):
         high = (fn.index_argument("end") * (each * p.width)).least(self.count * p.width)
 
         def pack(first: Index, last: Index, valid: Index | None) -> None:
-            address = packed_panel(self, self.out, first, zero)
+            assert self.packed is not None
+            address = packed_panel(self, self.packed, first, zero)
             pack_panels(self.rhs, Panels(address, packed_bytes(self), first, last, p.width, p.lanes), zero, valid, run)
 
         pack(low, high.least(whole), None)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.amx_tile import MOST_ROWS, MOST_VECTORS
-from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, register_tile
+from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, has_32_registers, register_tile
 from hlokit.cpu.kernels.contraction.packing import ProductSide
 from hlokit.cpu.kernels.contraction.space import Axis, Space
 from hlokit.cpu.kernels.routine import Call, up
@@ -22,6 +22,8 @@ class Blocking:
     depth                     steps of the inner axis at a time
     block                     (batch, rows, columns) of a chunk
     keeps_lhs, keeps_rhs      the operand is read where it is; keeps_out: sums are made in the result
+    together                  rows of tiles whose lhs is packed at once, and which take a panel of rhs in turn
+    shares_rhs                rhs is packed in a phase before, for all chunks, and lhs as if it lay across
     """
 
     arithmetic: Arithmetic
@@ -33,6 +35,8 @@ class Blocking:
     keeps_lhs: bool
     keeps_rhs: bool
     keeps_out: bool
+    together: int = 1
+    shares_rhs: bool = False
 
     @property
     def width(self) -> int:
@@ -61,8 +65,9 @@ def blocking(
     sides: tuple[ProductSide, ProductSide],
     *,
     is_ragged: bool = False,
+    may_share: bool = False,
 ) -> Blocking:
-    """Cuts by shapes and machine alone."""
+    """Cuts by shapes and machine alone. `may_share`: whether a phase may pack rhs for all chunks."""
     lhs, rhs = sides
     lanes = arithmetic.lanes(call.target)
     is_matrix = arithmetic.is_matrix
@@ -78,17 +83,51 @@ def blocking(
     batch = 1 if call.by_batch else batch
     even = -(-block_rows // -(-block_rows // most_rows))
     rows = min(m, most_rows) if is_ragged or is_matrix else even
-    return Blocking(
+    keeps_lhs = not is_ragged and _keeps_lhs(lhs, rows)
+    goes_across = lhs.inner.stride("lhs") != 1 and lhs.free.stride("lhs") == 1 and not is_matrix
+    plan = Blocking(
         arithmetic,
         lanes,
         rows,
         vectors,
         depth,
         (batch, up(block_rows, rows), columns),
-        keeps_lhs=not is_ragged and _keeps_lhs(lhs, rows),
+        keeps_lhs=keeps_lhs,
         keeps_rhs=(not is_ragged and _is_read_once(m, rhs)) or _keeps_rhs(rhs, m, n, k, rows),
         keeps_out=keeps_out,
+        together=costs.ACROSS_TOGETHER if goes_across and not keeps_lhs and not is_ragged else 1,
     )
+    return _sharing(plan, call, space, lhs, most_rows) if may_share else plan
+
+
+def _sharing(plan: Blocking, call: Call, space: Space, lhs: ProductSide, most_rows: int) -> Blocking:
+    """The cut with rhs packed once for all chunks, which are wide then, if that saves enough packing: of real matrices
+    in rows that fall into few sets of the cache, so that lhs is packed, too."""
+    g, m, n, k = (axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
+    is_real = lhs.is_factor() and not plan.arithmetic.is_complex and plan.arithmetic.group == 1
+    has_rows = lhs.inner.stride("lhs") == 1 and not plan.keeps_lhs and not plan.keeps_rhs
+    if not is_real or not has_rows or not has_32_registers(call.target) or g > 1:
+        return plan
+    if n * k * plan.arithmetic.packed.bytes > costs.SHARED_BYTES:
+        return plan
+    if plan.arithmetic.is_matrix or call.packed or call.loader is not None or call.by_batch:
+        return plan
+    work = 2 * m * n * k
+    chunks = min(work // costs.CHUNK_WORK, costs.CHUNKS // 2 if work < costs.LARGE_WORK else costs.CHUNKS)
+    each = -(-m // max(1, min(chunks, m // (costs.SHARED_TILES * most_rows))))
+    tiles = -(-each // most_rows)
+    _, rows, columns = plan.block
+    saved = m * k * (-(-n // columns) - 1) + n * k * (-(-m // rows) - costs.SHARED_PACKING)
+    if costs.PACKED_ELEMENT * saved < costs.SHARED_GAIN * work:
+        return plan
+    tall = -(-each // tiles)
+    groups = -(-tiles * tall * plan.depth * plan.arithmetic.unit_bytes // costs.TOGETHER_BYTES)
+    wide = up(n, plan.width)
+    if not plan.keeps_out and plan.depth < k:
+        most = costs.SUMS_BYTES // (tiles * tall * plan.arithmetic.total_bytes)
+        wide = max(plan.width, min(wide, most // plan.width * plan.width))
+    block = (1, tiles * tall, wide)
+    return replace(plan, rows=tall, block=block, together=-(-tiles // groups), shares_rhs=True)
 
 
 def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int, tallest: int) -> tuple[int, int, int]:
