@@ -14,6 +14,8 @@ import hlokit as hk
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, has_32_registers
 from hlokit.cpu.kernels.contraction.elements import write
+from hlokit.cpu.kernels.contraction.routine import plan
+from hlokit.cpu.kernels.contraction.streamed import StreamedPlan
 from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
 from hlokit.cpu.llvm import COLD, Function, Module
 from hlokit.cpu.target import Target
@@ -300,6 +302,27 @@ def test_any_order_of_chunks_on_any_thread_gives_the_same_bits() -> None:
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda c: compiled.native(compiled.routine.phases[0].function, table, c, c + 1), range(chunks)))
     assert forward.tobytes() == result.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "steps"),
+    [
+        *((1, 700, 768, (8, 5)), (2, 130, 3072, (8, 1)), (4, 65, 5003, (8, 1))),
+        *((1, 40, 70_000, (8, 8)), (7, 1500, 900, (16, 16))),
+    ],
+)
+@pytest.mark.parametrize("cpu", ["znver4", "znver5"])
+def test_rows_of_rhs_that_are_read_at_once_depend_on_the_cpu(
+    cpu: str, rows: int, inner: int, columns: int, steps: tuple[int, int]
+) -> None:
+    """They lie together but where chunks have parts of long rows."""
+    if host().arch != "x86_64":
+        pytest.skip("CPUs are named that only x86-64 has")
+    target = replace(host(), cpu=cpu)
+    compiled = check_dot(dt.f32, (rows, inner), (inner, columns), dt.f32, target, **PLAIN)
+    streamed = plan(compiled.call)
+    assert isinstance(streamed, StreamedPlan)
+    assert streamed.steps == steps[cpu == "znver5"]
 
 
 @pytest.mark.parametrize("dims", [PLAIN, RHS_ALONG], ids=["plain", "rhs_along"])
