@@ -137,13 +137,11 @@ class Product:
         self.row_bytes = p.depth * a.packed.bytes * a.parts + 64  # 64: rows start in different sets of the cache
         self.lhs_width = up(p.rows, p.lanes)
         self.is_split = self.space.inner.size > p.depth
-        has_columns = self.lhs.side.inner.stride("lhs") != 1 and self.space.rows.stride("lhs") == 1
-        self.lhs_goes_across = (has_columns or p.shares_rhs) and not a.is_matrix
         self.panel_head = 4 * p.width if a.name == "i8" else 0
         self.panel_bytes = units * p.width * a.unit_bytes + self.panel_head
         if not p.keeps_lhs:
             self.across_bytes = units * self.lhs_width * a.unit_bytes
-            self.left_bytes = self.across_bytes if self.lhs_goes_across else p.rows * self.row_bytes
+            self.left_bytes = self.across_bytes if p.goes_across else p.rows * self.row_bytes
             self.lhs_panel = fn.local(I8, p.together * self.left_bytes, 64)
         if not p.keeps_rhs and self.packed is None:
             self.rhs_panels = fn.local(I8, p.block[2] // p.width * self.panel_bytes, 64)
@@ -368,7 +366,7 @@ class _Block(ProductBlock):
         def panel(first: Index) -> Pointer:
             return product.lhs_panel if stop is None else product.lhs_panel + (first - row) // size * product.left_bytes
 
-        if product.lhs_goes_across:
+        if p.goes_across:
             self._pack_across(row, row + 1 if stop is None else stop, count, run)
             return panel, a.unit_bytes, product.lhs_width * a.unit_bytes
         last = row + count if stop is None else stop

@@ -22,8 +22,9 @@ class Blocking:
     depth                     steps of the inner axis at a time
     block                     (batch, rows, columns) of a chunk
     keeps_lhs, keeps_rhs      the operand is read where it is; keeps_out: sums are made in the result
+    goes_across               lhs is packed unit by unit, each with all rows of a tile; else row by row
     together                  rows of tiles whose lhs is packed at once, and which take a panel of rhs in turn
-    shares_rhs                rhs is packed in a phase before, for all chunks, and lhs as if it lay across
+    shares_rhs                rhs is packed in a phase before, for all chunks
     """
 
     arithmetic: Arithmetic
@@ -35,6 +36,7 @@ class Blocking:
     keeps_lhs: bool
     keeps_rhs: bool
     keeps_out: bool
+    goes_across: bool = False
     together: int = 1
     shares_rhs: bool = False
 
@@ -95,6 +97,7 @@ def blocking(
         keeps_lhs=keeps_lhs,
         keeps_rhs=(not is_ragged and _is_read_once(m, rhs)) or _keeps_rhs(rhs, m, n, k, rows),
         keeps_out=keeps_out,
+        goes_across=goes_across,
         together=costs.ACROSS_TOGETHER if goes_across and not keeps_lhs and not is_ragged else 1,
     )
     return _sharing(plan, call, space, lhs, most_rows) if may_share else plan
@@ -113,8 +116,7 @@ def _sharing(plan: Blocking, call: Call, space: Space, lhs: ProductSide, most_ro
     if plan.arithmetic.is_matrix or call.packed or call.loader is not None or call.by_batch:
         return plan
     work = 2 * m * n * k
-    chunks = min(work // costs.CHUNK_WORK, costs.CHUNKS // 2 if work < costs.LARGE_WORK else costs.CHUNKS)
-    each = -(-m // max(1, min(chunks, m // (costs.SHARED_TILES * most_rows))))
+    each = -(-m // max(1, min(_wanted(work), m // (costs.SHARED_TILES * most_rows))))
     tiles = -(-each // most_rows)
     _, rows, columns = plan.block
     saved = m * k * (-(-n // columns) - 1) + n * k * (-(-m // rows) - costs.SHARED_PACKING)
@@ -126,17 +128,21 @@ def _sharing(plan: Blocking, call: Call, space: Space, lhs: ProductSide, most_ro
     if not plan.keeps_out and plan.depth < k:
         most = costs.SUMS_BYTES // (tiles * tall * plan.arithmetic.total_bytes)
         wide = max(plan.width, min(wide, most // plan.width * plan.width))
-    block = (1, tiles * tall, wide)
-    return replace(plan, rows=tall, block=block, together=-(-tiles // groups), shares_rhs=True)
+    block, together = (1, tiles * tall, wide), -(-tiles // groups)
+    return replace(plan, rows=tall, block=block, goes_across=True, together=together, shares_rhs=True)
+
+
+def _wanted(work: int, speed: int = 1) -> int:
+    """Chunks of a product of so many operations, at a multiple of the speed of vectors."""
+    most = costs.CHUNKS // 2 if work < costs.LARGE_WORK else costs.CHUNKS
+    return max(1, min(work // (costs.CHUNK_WORK * speed), most))
 
 
 def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int, tallest: int) -> tuple[int, int, int]:
     """(batch, rows, columns) of a chunk: few enough columns for L2, and as little packing as can be."""
     g, m, n, k = (axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
     work = 2 * g * m * n * max(k, 1)
-    speed = costs.AMX_SPEED if arithmetic.is_matrix else 1
-    chunks = costs.CHUNKS // 2 if work < costs.LARGE_WORK else costs.CHUNKS
-    wanted = max(1, min(work // (costs.CHUNK_WORK * speed), chunks))
+    wanted = _wanted(work, costs.AMX_SPEED if arithmetic.is_matrix else 1)
     column = depth * arithmetic.unit_bytes // arithmetic.group
     most = max(width, min(costs.MOST_COLUMNS, costs.BLOCK_BYTES // max(1, column)))
     if g >= wanted:
