@@ -43,7 +43,7 @@ def digest(name: str, count: int) -> str:
 
 
 def run(name: str, steps: int, threads: int) -> str:
-    """The digest of a process that compiles all anew, or the last line of its error."""
+    """The digest of a process with an empty cache, or the last line of its error."""
     command = [sys.executable, "-m", "bench.workloads.bits", "--digest", name, "--steps", str(steps)]
     with tempfile.TemporaryDirectory() as cache:
         settings = {**environment(name, "hlokit", Path(cache)), "HLOKIT_THREADS": str(threads)}

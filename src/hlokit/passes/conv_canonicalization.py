@@ -138,7 +138,7 @@ def _part(operand: Instruction, places: Mapping[int, range], computation: Comput
     every = [places.get(k, range(n)) for k, n in enumerate(sizes)]
     if all(taken == range(n) for taken, n in zip(every, sizes)):
         return operand
-    ranges = tuple((taken.start, taken[-1] + 1, taken.step) for taken in every)
+    ranges = tuple((taken.start, taken[-1] + 1 if taken else taken.start, taken.step) for taken in every)
     return computation.add(Slice(ranges), [operand])
 
 
