@@ -66,9 +66,9 @@ SETS_BYTES = 2048
 STREAMS = 8
 """Rows that are read at once: memory serves so many twice as fast as one, and more no faster."""
 STREAMS_TOGETHER = {"znver5": 1}
-"""By CPU: the same of rows that lie one after the other, if it is another number there."""
+"""By LLVM's name of the CPU: rows that are read at once where they lie one after the other; elsewhere STREAMS."""
 LONG_ROW = 1 << 17
-"""LONG_RUN where rows are read one at a time."""
+"""Bytes of a row from which on it is cut where rows are read one at a time."""
 AHEAD_TOGETHER, MOST_AHEAD = 3 << 12, 1 << 15
 """Bytes to prefetch ahead where such rows are read, at least and at most: a block of rows ahead or several."""
 AHEAD_ALONG = 256
