@@ -302,6 +302,12 @@ def test_digest_of_a_run_depends_on_each_step_and_the_last_state(monkeypatch: py
     assert len({found, *others, digest(3, lambda _: ())}) == 5
 
 
+def test_a_run_that_fails_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = subprocess.CompletedProcess((), 1, "", "Traceback (most recent call last):\nMemoryError\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    assert bits.run("training/mlp", 2, 1) == "failed: MemoryError"
+
+
 def turn(program: str, engine: str, cache: str = "cold", **figures: Any) -> workloads.Turn:
     return workloads.Turn(program, "alone", 0, engine, cache, **figures)
 

@@ -4,7 +4,8 @@
     python -m bench.workloads.bits --only 'gpt|mlp' --steps 50
 
 Each program runs on hlokit on one, two and three threads, and on two next to two processes that compute without end; on
-fewer cores than threads these take turns. A digest of all states and of what is observed, step by step, is compared.
+fewer cores than threads these take turns. Digests of what each step gives to be observed, and of the last state, are
+compared.
 Exits with status 1 if two differ or a run fails.
 """
 
@@ -48,7 +49,9 @@ def run(name: str, steps: int, threads: int) -> str:
     with tempfile.TemporaryDirectory() as cache:
         settings = {**environment(name, "hlokit", Path(cache)), "HLOKIT_THREADS": str(threads)}
         done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False, cwd=ROOT)
-    return (done.stdout if done.returncode == 0 else f"failed: {done.stderr.strip()}").splitlines()[-1]
+    if done.returncode:
+        return f"failed: {(done.stderr.strip() or f'status {done.returncode}').splitlines()[-1]}"
+    return done.stdout.splitlines()[-1]
 
 
 def main() -> int:

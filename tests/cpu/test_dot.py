@@ -31,6 +31,7 @@ PLAIN = {"lhs_contracting_dims": (1,), "rhs_contracting_dims": (0,)}
 LHS_ACROSS = {"lhs_contracting_dims": (0,), "rhs_contracting_dims": (0,)}
 RHS_ALONG = {"lhs_contracting_dims": (1,), "rhs_contracting_dims": (1,)}
 TARGETS = {"host": host, "avx2": avx2}
+AMX = ("amx-tile", "amx-int8", "amx-bf16")
 
 
 def numbers(dtype: DType, sizes: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -318,7 +319,7 @@ def test_rows_of_rhs_that_are_read_at_once_depend_on_the_cpu(
     """They lie together but where chunks have parts of long rows."""
     if host().arch != "x86_64":
         pytest.skip("CPUs are named that only x86-64 has")
-    target = replace(host(), cpu=cpu)
+    target = replace(host().without(*AMX), cpu=cpu)
     compiled = check_dot(dt.f32, (rows, inner), (inner, columns), dt.f32, target, **PLAIN)
     streamed = plan(compiled.call)
     assert isinstance(streamed, StreamedPlan)
@@ -332,7 +333,7 @@ def test_rhs_is_packed_once_for_all_chunks(dtype: DType, dims: Any) -> None:
     if not has_32_registers(host()):
         pytest.skip("tiles are small: all chunks pack their part of rhs")
     lhs, rhs = (397, 1024), (307, 1024) if dims is RHS_ALONG else (1024, 307)
-    compiled = check_dot(dtype, lhs, rhs, dtype, host(), **dims)
+    compiled = check_dot(dtype, lhs, rhs, dtype, host().without(*AMX), **dims)
     packing, product = compiled.routine.phases
     assert compiled.routine.scratch >= 307 * 1024 * dtype.bits // 8
     assert min(packing.chunks, product.chunks) > 1

@@ -68,7 +68,7 @@ STREAMS = 8
 STREAMS_TOGETHER = {"znver5": 1}
 """By LLVM's name of the CPU: rows that are read at once where they lie one after the other; elsewhere STREAMS."""
 LONG_ROW = 1 << 17
-"""Bytes of a row from which on it is cut where rows are read one at a time."""
+"""Bytes of a part of a row, at least, where rows are read one at a time."""
 AHEAD_TOGETHER, MOST_AHEAD = 3 << 12, 1 << 15
 """Bytes to prefetch ahead where such rows are read, at least and at most: a block of rows ahead or several."""
 AHEAD_ALONG = 256
