@@ -328,15 +328,53 @@ def test_rows_of_rhs_that_are_read_at_once_depend_on_the_cpu(
 
 @pytest.mark.parametrize("dims", [PLAIN, RHS_ALONG], ids=["plain", "rhs_along"])
 @pytest.mark.parametrize("dtype", [dt.f32, dt.f64], ids=str)
-def test_rhs_is_packed_once_for_all_chunks(dtype: DType, dims: Any) -> None:
+def test_rhs_is_packed_once_for_all_chunks(dtype: DType, dims: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of rows that fall into few sets of the cache, with edges on both sides and two parts of the inner axis."""
     if not has_32_registers(host()):
         pytest.skip("tiles are small: all chunks pack their part of rhs")
-    lhs, rhs = (397, 1024), (307, 1024) if dims is RHS_ALONG else (1024, 307)
+    monkeypatch.setattr(costs, "KEPT_ROWS_OF", {})
+    lhs, rhs = (461, 1024), (307, 1024) if dims is RHS_ALONG else (1024, 307)
     compiled = check_dot(dtype, lhs, rhs, dtype, host().without(*AMX), **dims)
     packing, product = compiled.routine.phases
     assert compiled.routine.scratch >= 307 * 1024 * dtype.bits // 8
     assert min(packing.chunks, product.chunks) > 1
+
+
+def test_few_rows_do_not_make_few_chunks() -> None:
+    """Three chunks of rows that share a packed rhs would leave one of two threads idle for a third of the time."""
+    compiled = check_dot(dt.f32, (197, 1024), (1024, 512), dt.f32, host().without(*AMX), **PLAIN)
+    assert len(compiled.routine.phases) == 1
+    assert compiled.routine.phases[0].chunks >= 6
+
+
+
+
+
+@pytest.mark.parametrize("is_kept", [False, True], ids=["packed", "kept"])
+@pytest.mark.parametrize(
+    ("ahead", "lhs", "rhs", "dims"),
+    [
+        ("rows", (1030, 128), (128, 70), PLAIN),
+        ("rows", (190, 512), (512, 70), PLAIN),
+        ("rows", (401, 1030), (1030, 300), PLAIN),
+        ("rows", (130, 1030), (70, 1030), RHS_ALONG),
+        ("parts", (1100, 70), (1100, 130), LHS_ACROSS),
+        ("parts", (2100, 30), (2100, 300), LHS_ACROSS),
+        ("", (50, 128), (128, 70), PLAIN),
+    ],
+)
+@pytest.mark.parametrize("dtype", [dt.f32, dt.f64, dt.f16, dt.c64], ids=str)
+def test_tiles_prefetch_what_is_read_next(
+    dtype: DType, ahead: str, lhs: Any, rhs: Any, dims: Any, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also behind the last rows, and behind the end of the inner axis, where there is nothing."""
+    monkeypatch.setattr(costs, "KEPT_ROWS_OF", {})
+    monkeypatch.setattr(costs, "KEPT_ROWS", (10_000, 1 << 20) if is_kept else (0, 0))
+    monkeypatch.setattr(costs, "PREFETCHED_BYTES", 1 << 16)
+    compiled = check_dot(dtype, lhs, rhs, dtype, host().without(*AMX), **dims)
+    cut = plan(compiled.call).blocking
+    assert cut.ahead == ahead
+    assert bool(cut.prefetched) == bool(ahead)
 
 
 def test_equal_products_have_equal_text() -> None:

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.lower.steps import PackStep, Step, WhileStep
+
+
+@pytest.fixture(autouse=True)
+def packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on CPUs on which packing pays."""
+    monkeypatch.setattr(costs, "KEPT_ROWS_OF", {})
+
 
 LOOP = """HloModule m
 cond {{ s = ({state}) parameter(0) i = s32[] get-tuple-element(s), index=0 n = s32[] constant(4)

@@ -56,8 +56,11 @@ AMX_WORKING_BYTES = 1 << 20
 """Bytes of L2 that lines, a pair of packed panels and its sums may take."""
 KEPT_ROW_BYTES = 512
 """Bytes of a row of weights up to which a part of it is read where it lies: those of longer ones fall into few sets."""
-KEPT_TILES = 4
-"""Rows of tiles that read such rows of a product, all of their columns, in turn: for more of them packing pays."""
+KEPT_ROWS, KEPT_ROWS_OF = (512, 4), {"znver5": (10_000, 1 << 20)}
+"""Bytes of a row of a product's rhs, and rows of tiles that read all of its columns, up to which it is read where it
+lies: for more packing pays. By LLVM's name of the CPU where they are others."""
+KEPT_SHARE = 0.5
+"""What reading such rows again costs, as a share of what packing them does."""
 SETS_BYTES = 2048
 """Rows at multiples of so many bytes fall into few sets of the first cache."""
 
@@ -75,8 +78,12 @@ AHEAD_ALONG = 256
 """Bytes to prefetch ahead along rows of which several are read at once, and multiplied by several rows."""
 LONG_RUN = 1 << 15
 """Bytes of a row that are read from end to end: shorter runs are served slower, by 20 % at a quarter."""
-SHORT_ROW_BYTES = 512
-"""Bytes of a row that the machine's own prefetching does not see as a row."""
+LINE_BYTES = 64
+"""Bytes of a line of the caches."""
+PREFETCHED_STEPS = 16
+"""Steps of a tile in which it prefetches a line or a few of each row that a later tile reads: as many rows at most."""
+PREFETCHED_BYTES = 1 << 18
+"""Bytes of an operand from which it is prefetched: smaller ones lie in the second-level cache."""
 FEW_ROWS = 4
 """Rows of a product that reads its other operand once, as it is: memory holds it up, not arithmetic."""
 STREAMED_ROWS, MOST_STREAMED_ROWS = 8, 16

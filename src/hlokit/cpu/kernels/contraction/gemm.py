@@ -14,7 +14,7 @@ from hlokit.cpu.kernels.contraction.amx_tile import AmxTile
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.denormals import PhaseFunction, may_flush
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
-from hlokit.cpu.kernels.contraction.gemm_plan import Blocking, sides_of
+from hlokit.cpu.kernels.contraction.gemm_plan import Blocking, next_lines, sides_of
 from hlokit.cpu.kernels.contraction.packing import (
     LoadedOperand,
     Operand,
@@ -27,7 +27,7 @@ from hlokit.cpu.kernels.contraction.packing import (
 )
 from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.contraction.space import Axis, Space
-from hlokit.cpu.kernels.contraction.tile import Tile
+from hlokit.cpu.kernels.contraction.tile import Ahead, Tile
 from hlokit.cpu.kernels.routine import Call, Packing, Phase, Routine, up
 from hlokit.cpu.llvm import I1, I8, Function, Index, Module, Pointer, Value
 
@@ -323,7 +323,8 @@ class _Block(ProductBlock):
         product, fn, p = self.product, self.product.fn, self.product.blocking
         left, row_step, unit_step = self._left(row, size, count, run, stop)
         kind = AmxTile if p.arithmetic.is_matrix else Tile
-        tile = kind(p.arithmetic, p.lanes, size, p.vectors, row_step, unit_step, p.width, not p.keeps_rhs)
+        plain = not p.keeps_rhs
+        tile = kind(p.arithmetic, p.lanes, size, p.vectors, row_step, unit_step, p.width, plain, p.prefetched)
         whole, edge = self._cut(self.columns, p.width, product.space.columns)
 
         def down(tile: Tile, column: Index, columns: int) -> None:
@@ -356,12 +357,7 @@ class _Block(ProductBlock):
             row_step, step = lhs.side.free.stride("lhs"), lhs.side.inner.stride("lhs")
             assert row_step is not None and step is not None
             bytes = lhs.side.element_bytes
-
-            def in_place(first: Index) -> Pointer:
-                place = base + lhs.side.free.offset("lhs", first) + lhs.side.inner.offset("lhs", run.begin)
-                return lhs.base.to(I8.array(bytes))[place]
-
-            return in_place, row_step * bytes, step * a.group * bytes
+            return lambda first: lhs.at(base, first, run.begin), row_step * bytes, step * a.group * bytes
 
         def panel(first: Index) -> Pointer:
             return product.lhs_panel if stop is None else product.lhs_panel + (first - row) // size * product.left_bytes
@@ -411,9 +407,48 @@ class _Row:
         product = self.block.product
         rhs, row_bytes = self._right(column)
         out, out_bytes = self.block.sums_of(self.row, column)
-        tile.call(product.module, (self.lhs, rhs, out), self.run.units, (row_bytes, out_bytes), self.first)
+        strides, ahead = (row_bytes, out_bytes), self._ahead(column)
+        tile.call(product.module, (self.lhs, rhs, out), self.run.units, strides, self.first, ahead)
         if not product.blocking.keeps_out:
             self._hand_out(out, column, columns)
+
+    def _ahead(self, column: Index) -> Ahead | None:
+        """What the tile at a column prefetches."""
+        p = self.block.product.blocking
+        if p.ahead == "rows":
+            return self._next_rows(column)
+        return self._next_part(column) if p.ahead == "parts" else None
+
+    def _next_rows(self, column: Index) -> Ahead:
+        """Rows of lhs as many rows of tiles ahead as are packed at once; behind the chunk's last its next part."""
+        block, p, lhs = self.block, self.block.product.blocking, self.block.product.lhs
+        row, begin = self.row + p.together * p.rows, self.run.begin
+        if block.product.is_split:
+            is_last = row >= block.rows[1]
+            row, begin = is_last.select(block.rows[0], row), is_last.select(begin + p.depth, begin)
+        bytes, stride = lhs.side.element_bytes, lhs.side.free.stride("lhs")
+        assert stride is not None
+        run = costs.PREFETCHED_STEPS * bytes * p.arithmetic.group
+        place = lhs.at(block.places["lhs"], row, begin)
+        return self._if(column + p.width >= block.columns[1], place, self.row.fn.index(stride * bytes), run)
+
+    def _if(self, holds: Value, place: Pointer, row: Index, run: Index | int) -> Ahead:
+        """What is prefetched where an i1 holds; elsewhere again and again what the tile has just read."""
+        return Ahead(holds.select(place, self.lhs), holds.select(row, 0), holds.select(self.row.fn.index(run), 0))
+
+    def _next_part(self, column: Index) -> Ahead:
+        """Lines of the next part of the inner axis: each tile takes some of lhs's or of rhs's, of all steps."""
+        block, product, p = self.block, self.block.product, self.block.product.blocking
+        lhs, rhs = product.lhs, product.rhs
+        panels = -(-p.block[2] // p.width)
+        number = (self.row - block.rows[0]) // p.rows * panels + (column - block.columns[0]) // p.width
+        line, begin = number * p.prefetched, self.run.begin + p.depth
+        left, right = (up(next_lines(p, product.space, side), p.prefetched) for side in (lhs.side, rhs.side))
+        is_left, bytes = line < left, costs.LINE_BYTES
+        of_left = lhs.at(block.places["lhs"], block.rows[0], begin) + line * bytes
+        of_right = rhs.at(block.places["rhs"], block.columns[0], begin) + (line - left) * bytes
+        row = is_left.select(self.row.fn.index(_row_bytes(lhs.side)), _row_bytes(rhs.side))
+        return self._if(line < left + right, is_left.select(of_left, of_right), row, row * costs.PREFETCHED_STEPS)
 
     def _right(self, column: Index) -> tuple[Pointer, int]:
         """rhs from a column on: address, bytes from row to row."""
@@ -426,9 +461,7 @@ class _Row:
         rhs = product.rhs
         step = rhs.side.inner.stride("rhs")
         assert step is not None
-        inner = rhs.side.inner.offset("rhs", self.run.begin)
-        place = self.block.places["rhs"] + rhs.side.free.offset("rhs", column) + inner
-        return rhs.base.to(I8.array(rhs.side.element_bytes))[place], step * rhs.side.element_bytes
+        return rhs.at(self.block.places["rhs"], column, self.run.begin), step * rhs.side.element_bytes
 
     def _hand_out(self, sums: Pointer, column: Index, columns: int) -> None:
         """Calls the product's `finish`, where sums are complete."""
@@ -444,6 +477,13 @@ class _Row:
             return
         with fn.when(self.last):
             call()
+
+
+def _row_bytes(side: ProductSide) -> int:
+    """Bytes from one step of the inner axis to the next."""
+    stride = side.inner.stride(side.role)
+    assert stride is not None
+    return stride * side.element_bytes
 
 
 # -- rhs packed apart

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.amx_tile import MOST_ROWS, MOST_VECTORS
@@ -25,6 +26,9 @@ class Blocking:
     goes_across               lhs is packed unit by unit, each with all rows of a tile; else row by row
     together                  rows of tiles whose lhs is packed at once, and which take a panel of rhs in turn
     shares_rhs                rhs is packed in a phase before, for all chunks
+    ahead                     what tiles prefetch: "rows" of lhs for the next row of tiles, or "parts" of both operands
+                              for the next steps of the inner axis; "": nothing
+    prefetched                lines that each step of a tile prefetches
     """
 
     arithmetic: Arithmetic
@@ -39,6 +43,8 @@ class Blocking:
     goes_across: bool = False
     together: int = 1
     shares_rhs: bool = False
+    ahead: Literal["", "rows", "parts"] = ""
+    prefetched: int = 0
 
     @property
     def width(self) -> int:
@@ -81,7 +87,9 @@ def blocking(
     keeps_out = not is_ragged and may_keep_out(call, space, arithmetic)
     has_sums = depth < k and not keeps_out
     tallest = costs.SUMS_BYTES // (costs.MOST_COLUMNS * arithmetic.total_bytes) if has_sums else costs.MOST_ROWS
-    batch, block_rows, columns = _chunk(space, vectors * lanes, arithmetic, depth, tallest)
+    keeps_rhs = (not is_ragged and _is_read_once(m, rhs)) or _keeps_rhs(rhs, m, n, k, most_rows, call.target.cpu)
+    share = costs.KEPT_SHARE if keeps_rhs else 1
+    batch, block_rows, columns = _chunk(space, vectors * lanes, arithmetic, depth, tallest, share)
     batch = 1 if call.by_batch else batch
     even = -(-block_rows // -(-block_rows // most_rows))
     rows = min(m, most_rows) if is_ragged or is_matrix else even
@@ -95,12 +103,40 @@ def blocking(
         depth,
         (batch, up(block_rows, rows), columns),
         keeps_lhs=keeps_lhs,
-        keeps_rhs=(not is_ragged and _is_read_once(m, rhs)) or _keeps_rhs(rhs, m, n, k, rows),
+        keeps_rhs=keeps_rhs,
         keeps_out=keeps_out,
         goes_across=goes_across,
         together=costs.ACROSS_TOGETHER if goes_across and not keeps_lhs and not is_ragged else 1,
     )
-    return _sharing(plan, call, space, lhs, most_rows) if may_share else plan
+    if may_share:
+        plan = _sharing(plan, call, space, lhs, most_rows)
+    return plan if is_ragged else _prefetching(plan, call, space, sides)
+
+
+def _prefetching(plan: Blocking, call: Call, space: Space, sides: tuple[ProductSide, ProductSide]) -> Blocking:
+    """The cut with what its tiles prefetch: what is read next from memory, which does not see it coming."""
+    m, n, k = space.rows.size, space.columns.size, space.inner.size
+    lhs, rhs = sides
+    sizes = [axis * k * side.element_bytes for axis, side in zip((m, n), sides, strict=True)]
+    if plan.arithmetic.is_matrix or plan.shares_rhs or k < costs.PREFETCHED_STEPS or lhs.is_loaded or rhs.is_loaded:
+        return plan
+    if lhs.inner.stride("lhs") == 1 and lhs.free.stride("lhs") is not None:
+        if sizes[0] < costs.PREFETCHED_BYTES:
+            return plan
+        bytes = costs.PREFETCHED_STEPS * lhs.element_bytes * plan.arithmetic.group
+        return replace(plan, ahead="rows", prefetched=-(-bytes // costs.LINE_BYTES))
+    has_rows = all(side.free.stride(side.role) == 1 and side.inner.stride(side.role) is not None for side in sides)
+    if not has_rows or plan.depth >= k or call.packed or sum(sizes) < costs.PREFETCHED_BYTES:
+        return plan
+    tiles = -(-min(m, plan.block[1]) // plan.rows) * -(-min(n, plan.block[2]) // plan.width)
+    lines = sum(next_lines(plan, space, side) for side in sides)
+    return replace(plan, ahead="parts", prefetched=-(-lines // tiles))
+
+
+def next_lines(plan: Blocking, space: Space, side: ProductSide) -> int:
+    """Lines that a chunk reads of an operand for each step of the inner axis."""
+    size = min(plan.block[1], space.rows.size) if side.role == "lhs" else min(plan.block[2], space.columns.size)
+    return -(-size * side.element_bytes // costs.LINE_BYTES)
 
 
 def _sharing(plan: Blocking, call: Call, space: Space, lhs: ProductSide, most_rows: int) -> Blocking:
@@ -116,7 +152,10 @@ def _sharing(plan: Blocking, call: Call, space: Space, lhs: ProductSide, most_ro
     if plan.arithmetic.is_matrix or call.packed or call.loader is not None or call.by_batch:
         return plan
     work = 2 * m * n * k
-    each = -(-m // max(1, min(_wanted(work), m // (costs.SHARED_TILES * most_rows))))
+    chunks = _wanted(work)
+    if m < chunks * costs.SHARED_TILES * most_rows:
+        return plan
+    each = -(-m // chunks)
     tiles = -(-each // most_rows)
     _, rows, columns = plan.block
     saved = m * k * (-(-n // columns) - 1) + n * k * (-(-m // rows) - costs.SHARED_PACKING)
@@ -138,8 +177,13 @@ def _wanted(work: int, speed: int = 1) -> int:
     return max(1, min(work // (costs.CHUNK_WORK * speed), most))
 
 
-def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int, tallest: int) -> tuple[int, int, int]:
-    """(batch, rows, columns) of a chunk: few enough columns for L2, and as little packing as can be."""
+def _chunk(
+    space: Space, width: int, arithmetic: Arithmetic, depth: int, tallest: int, share: float
+) -> tuple[int, int, int]:
+    """(batch, rows, columns) of a chunk: few enough columns for L2, and as little packing as can be.
+
+    `share`: what rhs costs, as a share of packing it.
+    """
     g, m, n, k = (axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
     work = 2 * g * m * n * max(k, 1)
     wanted = _wanted(work, costs.AMX_SPEED if arithmetic.is_matrix else 1)
@@ -148,11 +192,11 @@ def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int, tallest
     if g >= wanted:
         return -(-g // wanted), -(-m // -(-m // tallest)), min(up(n, width), most // width * width)
     each = -(-wanted // g)
-    rows, columns = _cut(m, n, width, most // width * width, each, tallest)
+    rows, columns = _cut(m, n, width, most // width * width, each, tallest, share)
     # short sides: what fewer chunks pack less often outweighs that fewer threads share them
     while each > 2 and work < 8 * costs.CHUNK_WORK * g * each and _is_packing(arithmetic, m, n, rows, columns):
         each = max(2, each // 2)
-        rows, columns = _cut(m, n, width, most // width * width, each, tallest)
+        rows, columns = _cut(m, n, width, most // width * width, each, tallest, share)
     return 1, rows, columns
 
 
@@ -161,14 +205,14 @@ def _is_packing(arithmetic: Arithmetic, m: int, n: int, rows: int, columns: int)
     return not arithmetic.is_matrix and min(m, n) > costs.LOW_ROWS and 1 / rows + 1 / columns > costs.PACKING_SHARE
 
 
-def _cut(m: int, n: int, width: int, most: int, each: int, tallest: int) -> tuple[int, int]:
+def _cut(m: int, n: int, width: int, most: int, each: int, tallest: int, share: float) -> tuple[int, int]:
     """Rows and columns of a chunk, of which `each` or more are wanted."""
     best = (math.inf, m, n)
     for across in range(-(-n // most), -(-n // width) + 1):
         down = min(max(-(-each // across), -(-m // tallest)), m)
         rows, columns = -(-m // down), up(-(-n // across), width)
         idle = -across * down % each / each  # the last round of chunks has fewer
-        best = min(best, (1 / rows + 1 / columns + 0.01 * idle, rows, columns))
+        best = min(best, (share / rows + 1 / columns + 0.01 * idle, rows, columns))
         if across >= each:
             break
     return best[1], best[2]
@@ -192,16 +236,18 @@ def _keeps_lhs(lhs: ProductSide, rows: int) -> bool:
     return max(row, step) * lhs.element_bytes % 2048 != 0  # else rows meet in few sets of the cache
 
 
-def _keeps_rhs(rhs: ProductSide, m: int, n: int, k: int, rows: int) -> bool:
+def _keeps_rhs(rhs: ProductSide, m: int, n: int, k: int, rows: int, cpu: str) -> bool:
     column, step = rhs.free.stride("rhs"), rhs.inner.stride("rhs")
     if step is None or not rhs.is_factor() or rhs.arithmetic.group > 1 or rhs.arithmetic.is_complex:
         return False
     if not (column == 1 or n == 1):
         return False
-    if m <= rows and step * rhs.element_bytes % 4096 != 0:
+    if m <= rows and step * rhs.element_bytes % costs.PAGE_BYTES != 0:
         return True
-    row = step * rhs.element_bytes
-    return k * row <= 1 << 15 or (step == n and row <= costs.KEPT_ROW_BYTES and m <= costs.KEPT_TILES * rows)
+    row, (longest, tiles) = step * rhs.element_bytes, costs.KEPT_ROWS_OF.get(cpu, costs.KEPT_ROWS)
+    if k * row <= 1 << 15:
+        return True
+    return step == n and row <= longest and row % costs.PAGE_BYTES != 0 and m <= tiles * rows
 
 
 def may_keep_out(call: Call, space: Space, arithmetic: Arithmetic) -> bool:

@@ -69,6 +69,12 @@ class Operand:
             return [parts[0] ^ -128]  # as bytes without sign: 128 more, which the tile takes off again
         return parts
 
+    def at(self, base: Index, free: Index, inner: Index) -> Pointer:
+        """The address of an element of the matrix that begins at a place."""
+        side = self.side
+        place = base + side.free.offset(side.role, free) + side.inner.offset(side.role, inner)
+        return self.base.to(I8.array(side.element_bytes))[place]
+
     @property
     def row_unit(self) -> int:
         """Elements in which places of rows are counted."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -17,6 +17,7 @@ class Steps:
     """A loop over products: how many, and bytes from one step's factors to the next. `unroll`: steps in a row.
 
     rest   lanes that one more step has, fewer than a vector; None: there is no such step
+    each   writes what goes with the steps that begin at a number
     """
 
     count: Index | int
@@ -24,6 +25,7 @@ class Steps:
     rhs: Index | int
     unroll: int = 1
     rest: Index | None = None
+    each: Callable[[Index], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class VectorTile:
             return several(lhs, rhs, sums)
         with lhs.fn.loop(0, now.count, now.unroll, [*sums, lhs, rhs]) as loop:
             *former, left, right = loop.carried
+            if now.each is not None:
+                now.each(loop.index)
             loop.next = several(left, right, former)
             loop.next += [left + now.lhs * now.unroll, right + now.rhs * now.unroll]
         return loop.results[:-2]
@@ -113,6 +117,17 @@ class VectorTile:
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """What a tile prefetches, a little with each step: from `pointer` on, step i what begins at
+    i % PREFETCHED_STEPS * row + i // PREFETCHED_STEPS * run (bytes).
+    """
+
+    pointer: Pointer
+    row: Index
+    run: Index
+
+
+@dataclass(frozen=True)
 class Tile:
     """A tile's code; equal ones are one function.
 
@@ -120,6 +135,7 @@ class Tile:
     row, step       bytes from a row of lhs to the next, and from a unit of the inner axis to the next
     columns         how many there are of result and unpacked rhs; those of the vectors, or fewer
     is_packed       rhs comes in panels, which are full in any case
+    prefetched      lines that each step prefetches
     """
 
     arithmetic: Arithmetic
@@ -130,6 +146,7 @@ class Tile:
     step: int
     columns: int
     is_packed: bool
+    prefetched: int = 0
 
     @property
     def name(self) -> str:
@@ -137,6 +154,7 @@ class Tile:
         kind = f"{a.name}_{a.total}{'_complex' if a.is_complex else ''}{'' if a.is_fused else '_unfused'}"
         packed = "packed" if self.is_packed else "plain"
         kind += "_matrix" if a.is_matrix else ""
+        packed += f"_ahead{self.prefetched}" if self.prefetched else ""
         return f"tile_{kind}_{self.rows}x{self.vectors}x{self.lanes}_{self.row}_{self.step}_{self.columns}_{packed}"
 
     def enter(self, fn: Function, module: Module) -> None:
@@ -152,15 +170,17 @@ class Tile:
         steps: Index,
         strides: tuple[int, int],
         first: Value,
+        ahead: Ahead | None = None,
     ) -> None:
         """Sums `steps` units; `pointers` to lhs, rhs, sums; `strides`: bytes from row to row of rhs and of the sums.
 
-        The sums start from 0 if `first` (i1) holds, else from what `out` has.
+        The sums start from 0 if `first` (i1) holds, else from what `out` has. `ahead` is given if lines are prefetched.
         """
         if self.name not in module.functions:
             module.add(_definition(self))
         fn = steps.fn
-        fn.call(self.name, *pointers, steps, *map(fn.index, strides), first)
+        more = (ahead.pointer, ahead.row, ahead.run) if ahead is not None else ()
+        fn.call(self.name, *pointers, steps, *map(fn.index, strides), first, *more)
 
 
 @lru_cache(256)
@@ -170,12 +190,17 @@ def _definition(tile: Tile) -> Definition:
 
 
 class TileFunction:
-    """The function of a tile: void f(ptr lhs, ptr rhs, ptr out, i64 steps, i64 row_bytes, i64 out_bytes, i1 first)."""
+    """The function of a tile: void f(ptr lhs, ptr rhs, ptr out, i64 steps, i64 row_bytes, i64 out_bytes, i1 first).
+
+    One that prefetches takes ptr ahead, i64 ahead_row, i64 ahead_run as well.
+    """
 
     def __init__(self, tile: Tile) -> None:
         self.tile, self.arithmetic = tile, tile.arithmetic
         parameters = [("ptr noalias readonly", "lhs"), ("ptr noalias readonly", "rhs"), ("ptr noalias", "out")]
         parameters += [("i64", "steps"), ("i64", "row_bytes"), ("i64", "out_bytes"), ("i1", "first")]
+        if tile.prefetched:
+            parameters += [("ptr", "ahead"), ("i64", "ahead_row"), ("i64", "ahead_run")]
         self.fn = fn = Function(tile.name, parameters, attributes="noinline nounwind")
         self.lhs, self.rhs = (fn.pointer(name, tile.arithmetic.packed) for name in ("lhs", "rhs"))
         self.out, self.first = fn.pointer("out", tile.arithmetic.total), fn.argument("first")
@@ -191,10 +216,11 @@ class _ProductTile(TileFunction):
         sums = self.kernel.zeros(fn)
         if self.arithmetic.name == "i8":
             sums, rhs = self._corrections()
-        self._prefetch()
+        self._prefetch_result()
         kernel = replace(self.kernel, columns=None) if t.is_packed else self.kernel
+        each = self._prefetch_ahead if t.prefetched else None
         # not unrolled: a step is so long that the loop costs nothing, and compiles four times faster
-        sums = kernel.summed([Steps(self.steps, t.step, self.row_bytes)], self.lhs, rhs, sums)
+        sums = kernel.summed([Steps(self.steps, t.step, self.row_bytes, each=each)], self.lhs, rhs, sums)
         for value, (address, mask) in zip(self._with_former(sums), self._outputs(), strict=True):
             address.store(value, mask)
         fn.returns()
@@ -207,18 +233,21 @@ class _ProductTile(TileFunction):
         kernel = self.kernel
         return [(rows[r] + (v * a.parts + p) * size, kernel.mask(self.fn, v)) for r, v, p in kernel.places]
 
-    def _prefetch(self) -> None:
-        """Prefetches the result's lines; where rows of lhs are short and memory holds the tile up, the next ones."""
-        t, a = self.tile, self.arithmetic
-        if 64 <= t.row <= costs.SHORT_ROW_BYTES:
-            for r in range(t.rows):
-                for line in range(0, t.row, 64):
-                    (self.lhs + ((t.rows + r) * t.row + line)).prefetch(2)
-            return
+    def _prefetch_result(self) -> None:
+        """Prefetches the result's lines."""
+        t = self.tile
         for r in range(t.rows):
             row = self.out + self.out_bytes * r
-            for line in range(0, t.vectors * t.lanes * a.total_bytes, 64):
+            for line in range(0, t.vectors * t.lanes * self.arithmetic.total_bytes, costs.LINE_BYTES):
                 (row + line).prefetch(is_write=True)
+
+    def _prefetch_ahead(self, step: Index) -> None:
+        """Prefetches what goes with a step: all at once would hold up what the tile itself reads."""
+        fn, several = self.fn, costs.PREFETCHED_STEPS
+        row, run = (fn.index_argument(name) for name in ("ahead_row", "ahead_run"))
+        place = fn.pointer("ahead") + (step % several * row + step // several * run)
+        for line in range(self.tile.prefetched):
+            (place + line * costs.LINE_BYTES).prefetch(2)
 
     def _with_former(self, sums: list[Value]) -> list[Value]:
         """The sums, and what `out` has added to them unless this is the first part of the inner axis."""
