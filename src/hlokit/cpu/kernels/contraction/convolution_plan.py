@@ -239,13 +239,13 @@ def planned(s: WindowSpace, target: Target) -> WindowPlan | None:
         is_direct = clash * s.arithmetic.total.bytes % costs.SETS_BYTES != 0 or clash == 0
         laid = direct if is_direct else laid
     plan = WindowPlan(s, tuple(laid), rows, columns, lanes, tuple(panels), 1, is_direct, 0)
-    by_outputs, by_taps = _by_outputs(plan), _by_taps(plan)
+    by_outputs, by_taps = _by_outputs(plan, target), _by_taps(plan, target)
     if by_outputs is None or by_taps is None:
         return by_outputs or by_taps
     return by_taps if by_taps.moved < by_outputs.moved else by_outputs
 
 
-def _by_outputs(plan: WindowPlan) -> WindowPlan | None:
+def _by_outputs(plan: WindowPlan, target: Target) -> WindowPlan | None:
     """Each chunk has outputs of its own."""
     s, lanes, panels = plan.space, plan.lanes, plan.panels
     laid, size = list(plan.axes), s.arithmetic.total.bytes
@@ -268,11 +268,11 @@ def _by_outputs(plan: WindowPlan) -> WindowPlan | None:
         laid, patch = _laid_out(laid, width, lanes, size)
         if patch * size > costs.MOST_PATCH_BYTES:
             return None
-    keeps_rhs = s.together > 1 and may_keep_weights(s)
+    keeps_rhs = s.together > 1 and may_keep_weights(s, target)
     return replace(plan, axes=tuple(laid), panel_blocks=blocks, patch=patch, keeps_rhs=keeps_rhs)
 
 
-def _by_taps(plan: WindowPlan) -> WindowPlan | None:
+def _by_taps(plan: WindowPlan, target: Target) -> WindowPlan | None:
     """Chunks have all outputs, each with taps of its own: inputs are read once where sums are few and long.
 
     A block of taps has one tap of each outer axis, and so many of the next one that the inputs which they meet fit the
@@ -280,7 +280,7 @@ def _by_taps(plan: WindowPlan) -> WindowPlan | None:
     """
     s, lanes, size = plan.space, plan.lanes, plan.space.arithmetic.total.bytes
     axes = [replace(a, block=a.cut.parts) for a in plan.axes]
-    plan = replace(plan, axes=tuple(axes), keeps_rhs=may_keep_weights(s))
+    plan = replace(plan, axes=tuple(axes), keeps_rhs=may_keep_weights(s, target))
     whole = [replace(plan, panel_blocks=blocks) for blocks in (1, sum(p.count for p in plan.panels))]
     fitting = [one for one in whole if one.sums * size <= costs.PATCH_BYTES]
     if s.shared or not fitting:

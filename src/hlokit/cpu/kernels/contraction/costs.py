@@ -54,8 +54,9 @@ AMX_PATCH_BYTES = 7 << 17
 """Lines and sums of a convolution's chunk by AMX, at most, which lie on the stack and should stay in L2."""
 AMX_WORKING_BYTES = 1 << 20
 """Bytes of L2 that lines, a pair of packed panels and its sums may take."""
-KEPT_ROW_BYTES = 512
-"""Bytes of a row of weights up to which a part of it is read where it lies: those of longer ones fall into few sets."""
+KEPT_WEIGHTS, KEPT_WEIGHTS_OF = 512, {"znver5": 4000}
+"""Bytes of a row of weights up to which a part of it is read where it lies; by LLVM's name of the CPU where that is
+another. Those of longer rows fall into few sets."""
 KEPT_ROWS, KEPT_ROWS_OF = (512, 4), {"znver5": (10_000, 1 << 20)}
 """Bytes of a row of a product's rhs, and rows of tiles that read all of its columns, up to which it is read where it
 lies: for more packing pays. By LLVM's name of the CPU where they are others."""
@@ -82,6 +83,8 @@ LINE_BYTES = 64
 """Bytes of a line of the caches."""
 PREFETCHED_STEPS = 16
 """Steps of a tile in which it prefetches a line or a few of each row that a later tile reads: as many rows at most."""
+ROWS_BYTES = 1 << 19
+"""Bytes of a chunk's lhs for which its tiles may take one panel of rhs after the other: half of L2."""
 PREFETCHED_BYTES = 1 << 18
 """Bytes of an operand from which it is prefetched: smaller ones lie in the second-level cache."""
 FEW_ROWS = 4

@@ -417,6 +417,8 @@ class _Row:
         p = self.block.product.blocking
         if p.ahead == "rows":
             return self._next_rows(column)
+        if p.ahead == "columns":
+            return self._next_columns(column)
         return self._next_part(column) if p.ahead == "parts" else None
 
     def _next_rows(self, column: Index) -> Ahead:
@@ -435,6 +437,19 @@ class _Row:
     def _if(self, holds: Value, place: Pointer, row: Index, run: Index | int) -> Ahead:
         """What is prefetched where an i1 holds; elsewhere again and again what the tile has just read."""
         return Ahead(holds.select(place, self.lhs), holds.select(row, 0), holds.select(self.row.fn.index(run), 0))
+
+    def _next_columns(self, column: Index) -> Ahead:
+        """A panel of rhs, of which each row of tiles takes some lines; after the chunk's last the next part's first."""
+        block, p, rhs = self.block, self.block.product.blocking, self.block.product.rhs
+        line = (self.row - block.rows[0]) // p.rows * p.prefetched
+        column, begin = column + p.width, self.run.begin
+        if block.product.is_split:
+            is_last = column >= block.columns[1]
+            column, begin = is_last.select(block.columns[0], column), is_last.select(begin + p.depth, begin)
+        place = rhs.at(block.places["rhs"], column, begin) + line * costs.LINE_BYTES
+        row = self.row.fn.index(_row_bytes(rhs.side))
+        is_left = line < -(-p.width * rhs.side.element_bytes // costs.LINE_BYTES)
+        return self._if(is_left, place, row, row * costs.PREFETCHED_STEPS)
 
     def _next_part(self, column: Index) -> Ahead:
         """Lines of the next part of the inner axis: each tile takes some of lhs's or of rhs's, of all steps."""

@@ -26,8 +26,8 @@ class Blocking:
     goes_across               lhs is packed unit by unit, each with all rows of a tile; else row by row
     together                  rows of tiles whose lhs is packed at once, and which take a panel of rhs in turn
     shares_rhs                rhs is packed in a phase before, for all chunks
-    ahead                     what tiles prefetch: "rows" of lhs for the next row of tiles, or "parts" of both operands
-                              for the next steps of the inner axis; "": nothing
+    ahead                     what tiles prefetch: "rows" of lhs for the next row of tiles, "columns" of rhs for the
+                              next panel, or "parts" of both for the next steps of the inner axis; "": nothing
     prefetched                lines that each step of a tile prefetches
     """
 
@@ -43,7 +43,7 @@ class Blocking:
     goes_across: bool = False
     together: int = 1
     shares_rhs: bool = False
-    ahead: Literal["", "rows", "parts"] = ""
+    ahead: Literal["", "rows", "columns", "parts"] = ""
     prefetched: int = 0
 
     @property
@@ -120,6 +120,11 @@ def _prefetching(plan: Blocking, call: Call, space: Space, sides: tuple[ProductS
     sizes = [axis * k * side.element_bytes for axis, side in zip((m, n), sides, strict=True)]
     if plan.arithmetic.is_matrix or plan.shares_rhs or k < costs.PREFETCHED_STEPS or lhs.is_loaded or rhs.is_loaded:
         return plan
+    tiles = -(-plan.block[1] // plan.rows)
+    if plan.keeps_rhs and not plan.goes_across and tiles > 1 and sizes[1] >= max(sizes[0], costs.PREFETCHED_BYTES):
+        if plan.block[1] * plan.depth * plan.arithmetic.unit_bytes <= costs.ROWS_BYTES:
+            lines = -(-plan.width * rhs.element_bytes // costs.LINE_BYTES)
+            return replace(plan, ahead="columns", prefetched=-(-lines // tiles), together=tiles)
     if lhs.inner.stride("lhs") == 1 and lhs.free.stride("lhs") is not None:
         if sizes[0] < costs.PREFETCHED_BYTES:
             return plan
@@ -128,9 +133,9 @@ def _prefetching(plan: Blocking, call: Call, space: Space, sides: tuple[ProductS
     has_rows = all(side.free.stride(side.role) == 1 and side.inner.stride(side.role) is not None for side in sides)
     if not has_rows or plan.depth >= k or call.packed or sum(sizes) < costs.PREFETCHED_BYTES:
         return plan
-    tiles = -(-min(m, plan.block[1]) // plan.rows) * -(-min(n, plan.block[2]) // plan.width)
+    calls = -(-min(m, plan.block[1]) // plan.rows) * -(-min(n, plan.block[2]) // plan.width)
     lines = sum(next_lines(plan, space, side) for side in sides)
-    return replace(plan, ahead="parts", prefetched=-(-lines // tiles))
+    return replace(plan, ahead="parts", prefetched=-(-lines // calls))
 
 
 def next_lines(plan: Blocking, space: Space, side: ProductSide) -> int:
