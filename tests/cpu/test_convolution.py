@@ -279,6 +279,25 @@ def test_kernel_gradients_read_their_operands_once(size: int, features: int) -> 
     assert math.prod(a.extent for a in plan.axes) * plan.tap_blocks < 2.5 * math.prod(shapes[0].dimensions)
 
 
+@pytest.mark.parametrize("features", [160, 509])
+@pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
+def test_weights_of_small_images_are_read_where_they_lie(
+    dtype: DType, features: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A panel after the other, the next one prefetched by the tiles of the one before."""
+    monkeypatch.setattr(costs, "KEPT_WEIGHTS", 4096)
+    monkeypatch.setattr(costs, "KEPT_WEIGHTS_OF", {})
+    op = make(NHWC, [SAME] * 2, result=dtype)
+    lhs, rhs = dtype[1, 7, 7, 96], dtype[3, 3, 96, features]
+    call = Call(op, (lhs, rhs), (op.infer(lhs, rhs),), baseline("x86-64-avx512"))
+    whole = plan_convolution(call, op.contraction((lhs, rhs)))
+    assert isinstance(whole, ConvolutionPlan)
+    (part,) = whole.parts
+    assert isinstance(part, TiledConvolution)
+    assert part.plan.keeps_rhs and part.plan.prefetched
+    check(op, lhs, rhs)
+
+
 def test_lanes_beyond_the_taps_are_not_multiplied() -> None:
     """What lies behind a row's last tap may be infinite."""
     op = make(KERNEL_GRADIENT, [WindowDimension(53)] * 2)

@@ -195,6 +195,17 @@ class WindowPlan:
         """Those with several taps, so that lhs is walked forwards: the order in which products are summed."""
         return sorted((a for a in self.axes if a.axis.taps > 1), key=lambda a: -a.place * a.axis.tap // a.step)
 
+    @property
+    def prefetched(self) -> int:
+        """Lines of the next panel's weights that a tile prefetches with each of its steps."""
+        is_in_rows = self.keeps_rhs and self.space.together == 1 and not self.space.shared
+        return -(-self.panel_lines // self.tiles) if is_in_rows and self.tiles > 1 else 0
+
+    @property
+    def panel_lines(self) -> int:
+        """Lines of a full panel's weights for each step."""
+        return -(-self.width * self.space.arithmetic.total.bytes // costs.LINE_BYTES)
+
     def steps(self, width: int) -> list[ProductLoop]:
         """Loops over products, outermost first, for panels of so many features; what is one loop is merged."""
         loops, size, cut = list[ProductLoop](), self.space.arithmetic.total.bytes, self.cut_axis

@@ -20,19 +20,21 @@ class ConvolutionTile:
     index     of the tile's first output, in the result
     sums, last  where a plan sums in several blocks of taps: what the tile has so far, and whether this is the last
     taps      of the axis that is cut, in this block, if the last has fewer
+    ahead     where a plan prefetches weights: bytes from each weight to those that are
     """
 
     def __init__(
         self, call: Call, plan: WindowPlan, panel: Panel, rows: int, columns: int, *, is_total: bool = False
     ) -> None:
         s = plan.space
-        self.call, self.plan, self.panel, self.s = call, plan, panel, s
+        self.call, self.plan, self.panel, self.s, self.is_total = call, plan, panel, s, is_total
         self.lanes, self.scalar = plan.lanes, plan.space.arithmetic.total
         names = [f"d{i}" for i in range(len(s.dimensions))]
         fields = [("ptr", "table"), *(("i64", name) for name in names)]
         fields += [] if plan.tap_blocks == 1 else [("ptr", "sums")]
         fields += [] if is_total else [("ptr", "lhs"), ("ptr", "rhs")]
         fields += [] if plan.tap_blocks == 1 or is_total else [("i1", "last"), ("i64", "taps")]
+        fields += [("i64", "ahead")] if plan.prefetched and not is_total else []
         self.f = Function("", fields, attributes="noinline nounwind", target=call.target)
         self.first = [self.f.index_argument(name) for name in names]
         self.is_turned = plan.axes[plan.rows].axis.dim == len(s.dimensions) - 1
@@ -84,8 +86,18 @@ class ConvolutionTile:
             apart = self.s.output.rhs
         elif self.plan.keeps_rhs:
             columns = (self.panel.vectors - 1) * self.lanes + self.panel.valid
+        ahead = self.f.index_argument("ahead") if self.plan.prefetched and not self.is_total else None
         return VectorTile(
-            self.s.arithmetic, self.lanes, rows, self.panel.vectors, columns, self.s.shared > 0, is_along, apart
+            self.s.arithmetic,
+            self.lanes,
+            rows,
+            self.panel.vectors,
+            columns,
+            self.s.shared > 0,
+            is_along,
+            apart,
+            ahead,
+            self.plan.prefetched,
         )
 
     def _input(self, output: tuple[int, int]) -> int:

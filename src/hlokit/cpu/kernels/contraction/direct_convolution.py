@@ -158,7 +158,7 @@ class _Chunks:
                 FeaturePatch(plan, panel, self.base, inputs, starts, nth)
             feature = affine(self.fn, panel.first, [(self.group, s.output.size), (nth, panel.vectors * plan.lanes)])
             tiles = _Tiles(self.call, self.module, plan, panel, feature, self.bounds, self.firsts)
-            tiles.weights = self._weights(panel, nth, taps)
+            tiles.weights, tiles.begin = self._weights(panel, nth, taps), place * plan.tiles
             if kept is not None:
                 cut = plan.cut_axis
                 left = plan.axes[cut].axis.taps - taps[cut] if cut is not None else self.fn.index(0)
@@ -234,11 +234,13 @@ class _Tiles:
     """The loops over tiles of one panel: a range of parts along each axis, whose first outputs are given.
 
     weights  the panel's
+    begin    the number of the panel's first tile
     kept     the sums, where a plan has several blocks of taps; then whether this is the `last` of these, and how many
              `taps` it has along the axis that is cut
     """
 
     weights: Pointer
+    begin: Index
     kept: Pointer | None = None
     last: Value
     taps: Index
@@ -308,4 +310,8 @@ class _Tiles:
             fn.call(tile.finished(self.module), fn.pointer("table"), *place, *sums)
             return
         more = [self.last, self.taps] if sums else []
+        if plan.prefetched:
+            line = (number - self.begin) * plan.prefetched
+            next_panel = line * costs.LINE_BYTES + plan.width * s.arithmetic.total.bytes
+            more.append((line < plan.panel_lines).select(next_panel, 0))
         fn.call(tile.written(self.module), fn.pointer("table"), *place, *sums, inputs, self.weights, *more)

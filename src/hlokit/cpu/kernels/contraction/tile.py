@@ -37,6 +37,7 @@ class VectorTile:
     is_paired   lhs has vectors, too, each multiplied by one of rhs lane by lane: columns have rows of their own
     is_along    lhs has one vector a row, multiplied by each of rhs lane by lane: sums lie along the inner axis
     apart       elements from one vector of rhs to the next; 0: they are neighbours
+    ahead       bytes from each row of rhs to what is prefetched with it, `prefetched` lines
     """
 
     arithmetic: Arithmetic
@@ -47,6 +48,8 @@ class VectorTile:
     is_paired: bool = False
     is_along: bool = False
     apart: int = 0
+    ahead: Index | None = None
+    prefetched: int = 0
 
     @property
     def places(self) -> list[tuple[int, int, int]]:
@@ -103,6 +106,8 @@ class VectorTile:
         """The vectors of one row of rhs, by part."""
         a = self.arithmetic
         count, lanes = self.vectors * a.parts, self.lanes * a.group
+        for line in range(self.prefetched if self.ahead is not None else 0):
+            (rhs + (self.ahead + line * costs.LINE_BYTES)).prefetch(2)
         masks = [self.mask(rhs.fn, v // a.parts) if mask is None else mask for v in range(count)]
         vectors = [rhs[v * (self.apart or lanes)].load(lanes, masks[v]) for v in range(count)]
         return [vectors[v : v + a.parts] for v in range(0, count, a.parts)]
