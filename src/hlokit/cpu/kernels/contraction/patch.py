@@ -68,6 +68,8 @@ class Patch:
             if not now.is_inside:
                 inside = both(inside, number.compare("ult", now.axis.inputs))
             target, source = here.target + loop.index * now.pitch, here.source + number * now.axis.lhs
+            if inside is not None:  # a load of no lanes takes a microsecond where no memory is mapped
+                source = inside.select(source, 0)
             there = PatchPlace(target, {**here.at, now.number: number}, source, inside)
             loop.next = [*self.over(inner, there, loop.carried)]
         return loop.results
@@ -121,7 +123,9 @@ class InputPatch(Patch):
         with self.fn.loop(0, self.extent, lanes) as loop:
             at = start + loop.index
             mask = self.present(at, range(lanes), self.limit, here.inside)
-            (value,) = read(self.plan.space.operand, self.base, here.source + at, lanes, self.scalar, mask)
+            has_some = (at + (lanes - 1)).compare("ult", self.limit + lanes - 1)
+            place = has_some.select(here.source + at, 0)
+            (value,) = read(self.plan.space.operand, self.base, place, lanes, self.scalar, mask)
             here.target[loop.index].store(value)
 
 
