@@ -17,6 +17,7 @@ import pytest
 import hlokit as hk
 from hlokit import stack
 from hlokit.cpu.jit.frames import deepest
+from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.routine import STACK
 from hlokit.cpu.llvm import I8, I32, POINTER, Module, Record, type_of
 from hlokit.cpu.target import baseline
@@ -237,7 +238,8 @@ def test_frames_are_counted() -> None:
     assert deepest(module.functions, "d") == 32 + 96
 
 
-def test_small_programs_are_called_as_they_are() -> None:
+def test_small_programs_are_called_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "KEPT_ROWS_OF", {})  # so that products pack
     module = hk.parse("HloModule m\nENTRY e { x = f32[8] parameter(0)\n ROOT r = f32[8] add(x, x) }")
     assert "hlokit_on_stack" not in hk.compile(module).as_text("llvm")
     assert "hlokit_on_stack" in hk.compile(hk.parse(text("product"))).as_text("llvm")
