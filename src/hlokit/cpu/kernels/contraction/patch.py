@@ -69,7 +69,7 @@ class Patch:
                 inside = both(inside, number.compare("ult", now.axis.inputs))
             target, source = here.target + loop.index * now.pitch, here.source + number * now.axis.lhs
             if inside is not None:  # a load of no lanes takes a microsecond where no memory is mapped
-                source = inside.select(source, 0)
+                source = self.fn.index(inside.select(source, 0))
             there = PatchPlace(target, {**here.at, now.number: number}, source, inside)
             loop.next = [*self.over(inner, there, loop.carried)]
         return loop.results

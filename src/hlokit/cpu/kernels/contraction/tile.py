@@ -106,8 +106,9 @@ class VectorTile:
         """The vectors of one row of rhs, by part."""
         a = self.arithmetic
         count, lanes = self.vectors * a.parts, self.lanes * a.group
-        for line in range(self.prefetched if self.ahead is not None else 0):
-            (rhs + (self.ahead + line * costs.LINE_BYTES)).prefetch(2)
+        if self.ahead is not None:
+            for line in range(self.prefetched):
+                (rhs + (self.ahead + line * costs.LINE_BYTES)).prefetch(2)
         masks = [self.mask(rhs.fn, v // a.parts) if mask is None else mask for v in range(count)]
         vectors = [rhs[v * (self.apart or lanes)].load(lanes, masks[v]) for v in range(count)]
         return [vectors[v : v + a.parts] for v in range(0, count, a.parts)]
