@@ -100,7 +100,9 @@ class InputPatch(Patch):
         super().__init__(base)
         self.plan, self.scalar = plan, patch.element
         axes, (self.inner, self.limit, self.extent) = _runs(plan)
-        self.over(along(plan, axes), PatchPlace(patch, dict(enumerate(starts)), base.fn.index(0)))
+        looped = along(plan, axes)
+        self.next_line = next((a.step * a.axis.lhs for a in reversed(looped) if a.count > 1), 0)
+        self.over(looped, PatchPlace(patch, dict(enumerate(starts)), base.fn.index(0)))
 
     def line(self, here: PatchPlace, carried: Sequence[Value]) -> Sequence[Value]:
         laid, inputs = self.plan.axes[self.inner], max(1, self.plan.axes[self.inner].axis.inputs)
@@ -118,13 +120,18 @@ class InputPatch(Patch):
         return carried
 
     def _by_vectors(self, here: PatchPlace, start: Index) -> None:
-        """Vectors of a run: elements from `start` on of those that are there, 0..limit; zeros beyond."""
+        """Vectors of a run: elements from `start` on of those that are there, 0..limit; zeros beyond.
+
+        The next run is prefetched: the machine's own prefetching does not see it coming.
+        """
         lanes = self.plan.lanes
         with self.fn.loop(0, self.extent, lanes) as loop:
             at = start + loop.index
             mask = self.present(at, range(lanes), self.limit, here.inside)
             has_some = (at + (lanes - 1)).compare("ult", self.limit + lanes - 1)
             place = has_some.select(here.source + at, 0)
+            if self.next_line:
+                self.base[place + self.next_line].prefetch()
             (value,) = read(self.plan.space.operand, self.base, place, lanes, self.scalar, mask)
             here.target[loop.index].store(value)
 
