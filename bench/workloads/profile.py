@@ -25,7 +25,8 @@ def table(name: str, rows: int, repeat: int) -> str:
     if not hasattr(loop.step, "lower"):
         return f"{name} is not jitted"
     lowered = jax.jit(loop.step.__wrapped__).lower(loop.state, *loop.batches[0])  # nothing is donated here
-    arguments = [np.asarray(leaf) for leaf in jax.tree.leaves((loop.state, *loop.batches[0]))]
+    leaves, types = (jax.tree.leaves(tree) for tree in ((loop.state, *loop.batches[0]), lowered.in_avals))
+    arguments = [np.asarray(leaf).astype(of.dtype, copy=False) for leaf, of in zip(leaves, types, strict=True)]
     kept = lowered._lowering.compile_args["kept_var_idx"]  # arguments that the program reads
     executable = hk.compile(hk.parse(lowered.as_text()))
     found = executable.profile(*(arguments[k] for k in sorted(kept)), repeat=repeat)

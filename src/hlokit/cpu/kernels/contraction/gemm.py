@@ -323,8 +323,8 @@ class _Block(ProductBlock):
         product, fn, p = self.product, self.product.fn, self.product.blocking
         left, row_step, unit_step = self._left(row, size, count, run, stop)
         kind = AmxTile if p.arithmetic.is_matrix else Tile
-        plain = not p.keeps_rhs
-        tile = kind(p.arithmetic, p.lanes, size, p.vectors, row_step, unit_step, p.width, plain, p.prefetched)
+        is_packed = not p.keeps_rhs
+        tile = kind(p.arithmetic, p.lanes, size, p.vectors, row_step, unit_step, p.width, is_packed, p.prefetched)
         whole, edge = self._cut(self.columns, p.width, product.space.columns)
 
         def down(tile: Tile, column: Index, columns: int) -> None:

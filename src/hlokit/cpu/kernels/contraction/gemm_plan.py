@@ -114,13 +114,13 @@ def blocking(
 
 
 def _prefetching(plan: Blocking, call: Call, space: Space, sides: tuple[ProductSide, ProductSide]) -> Blocking:
-    """The cut with what its tiles prefetch: what is read next from memory, which does not see it coming."""
+    """The cut with what its tiles prefetch: what is read next, which the machine's own prefetching does not see."""
     m, n, k = space.rows.size, space.columns.size, space.inner.size
     lhs, rhs = sides
     sizes = [axis * k * side.element_bytes for axis, side in zip((m, n), sides, strict=True)]
     if plan.arithmetic.is_matrix or plan.shares_rhs or k < costs.PREFETCHED_STEPS or lhs.is_loaded or rhs.is_loaded:
         return plan
-    tiles = -(-plan.block[1] // plan.rows)
+    tiles = min(m, plan.block[1]) // plan.rows
     if plan.keeps_rhs and not plan.goes_across and tiles > 1 and sizes[1] >= max(sizes[0], costs.PREFETCHED_BYTES):
         if plan.block[1] * plan.depth * plan.arithmetic.unit_bytes <= costs.ROWS_BYTES:
             lines = -(-plan.width * rhs.element_bytes // costs.LINE_BYTES)
