@@ -77,20 +77,23 @@ class Loads:
         mask = self.mask(guard, scope)
         with scope.region:
             if abs(lane) == 1 and not place.vectors:
-                if guard is not None and mask is not None:
-                    place = self._mapped(place, mask, buffer)
+                place = self._mapped(place, node.args, buffer, scope)
                 value = self._contiguous(node, place, mask, scope)
             else:
                 self.prefetcher.window(buffer, affine, place.pointer, scope)
                 value = self._gather(buffer, pointers(place, affine, scope), mask, scope)
         return from_memory(value, buffer.dtype, scope)
 
-    def _mapped(self, place: LanePlace, mask: Value, buffer: Buffer) -> LanePlace:
-        """The place, or the buffer's start where no lane is read: a load of none takes a microsecond where no memory
-        is mapped."""
+    def _mapped(self, place: LanePlace, guards: Sequence[Node], buffer: Buffer, scope: Scope) -> LanePlace:
+        """The place, or the buffer's start where a guard holds for no lane: a load of none takes a microsecond where no
+        memory is mapped."""
         start = self.addresses.pointer(buffer)
-        first = start if place.lane == 1 else start[mask.lanes - 1]
-        return place._replace(pointer=mask.reduce("or").select(place.pointer, first))
+        first = start if place.lane == 1 else start[scope.lanes - 1]
+        for guard in guards:
+            holds = self.values.value(guard, scope)
+            if holds.lanes == 1 and not holds.number:
+                place = place._replace(pointer=holds.select(place.pointer, first))
+        return place
 
     def _contiguous(self, node: Node, place: LanePlace, mask: Value | None, scope: Scope) -> Value:
         if place.lane == 1:

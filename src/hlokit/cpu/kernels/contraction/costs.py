@@ -61,7 +61,7 @@ KEPT_ROWS, KEPT_ROWS_OF = (512, 4), {"znver5": (10_000, 1 << 20)}
 """Bytes of a row of a product's rhs, and rows of tiles that read all of its columns, up to which it is read where it
 lies: for more packing pays. By LLVM's name of the CPU where they are others."""
 KEPT_SHARE = 0.5
-"""What reading such rows again costs, as a share of what packing them does."""
+"""Cost of reading such rows again, as a share of that of packing them."""
 SETS_BYTES = 2048
 """Rows at multiples of so many bytes fall into few sets of the first cache."""
 

@@ -27,7 +27,7 @@ from hlokit.cpu.kernels.contraction.packing import (
 )
 from hlokit.cpu.kernels.contraction.results import put
 from hlokit.cpu.kernels.contraction.space import Axis, Space
-from hlokit.cpu.kernels.contraction.tile import Ahead, Tile
+from hlokit.cpu.kernels.contraction.tile import Prefetch, Tile
 from hlokit.cpu.kernels.routine import Call, Packing, Phase, Routine, up
 from hlokit.cpu.llvm import I1, I8, Function, Index, Module, Pointer, Value
 
@@ -412,8 +412,8 @@ class _Row:
         if not product.blocking.keeps_out:
             self._hand_out(out, column, columns)
 
-    def _ahead(self, column: Index) -> Ahead | None:
-        """What the tile at a column prefetches."""
+    def _ahead(self, column: Index) -> Prefetch | None:
+        """The memory that the tile at a column prefetches."""
         p = self.block.product.blocking
         if p.ahead == "rows":
             return self._next_rows(column)
@@ -421,7 +421,7 @@ class _Row:
             return self._next_columns(column)
         return self._next_part(column) if p.ahead == "parts" else None
 
-    def _next_rows(self, column: Index) -> Ahead:
+    def _next_rows(self, column: Index) -> Prefetch:
         """Rows of lhs as many rows of tiles ahead as are packed at once; behind the chunk's last its next part."""
         block, p, lhs = self.block, self.block.product.blocking, self.block.product.lhs
         row, begin = self.row + p.together * p.rows, self.run.begin
@@ -434,11 +434,11 @@ class _Row:
         place = lhs.at(block.places["lhs"], row, begin)
         return self._if(column + p.width >= block.columns[1], place, self.row.fn.index(stride * bytes), run)
 
-    def _if(self, holds: Value, place: Pointer, row: Index, run: Index | int) -> Ahead:
-        """What is prefetched where an i1 holds; elsewhere again and again what the tile has just read."""
-        return Ahead(holds.select(place, self.lhs), holds.select(row, 0), holds.select(self.row.fn.index(run), 0))
+    def _if(self, holds: Value, place: Pointer, row: Index, run: Index | int) -> Prefetch:
+        """The prefetch where an i1 holds; elsewhere again and again of what the tile has just read."""
+        return Prefetch(holds.select(place, self.lhs), holds.select(row, 0), holds.select(self.row.fn.index(run), 0))
 
-    def _next_columns(self, column: Index) -> Ahead:
+    def _next_columns(self, column: Index) -> Prefetch:
         """A panel of rhs, of which each row of tiles takes some lines; after the chunk's last the next part's first."""
         block, p, rhs = self.block, self.block.product.blocking, self.block.product.rhs
         line = (self.row - block.rows[0]) // p.rows * p.prefetched
@@ -451,7 +451,7 @@ class _Row:
         is_left = line < -(-p.width * rhs.side.element_bytes // costs.LINE_BYTES)
         return self._if(is_left, place, row, row * costs.PREFETCHED_STEPS)
 
-    def _next_part(self, column: Index) -> Ahead:
+    def _next_part(self, column: Index) -> Prefetch:
         """Lines of the next part of the inner axis: each tile takes some of lhs's or of rhs's, of all steps."""
         block, product, p = self.block, self.block.product, self.block.product.blocking
         lhs, rhs = product.lhs, product.rhs

@@ -123,9 +123,9 @@ class VectorTile:
 
 
 @dataclass(frozen=True)
-class Ahead:
-    """What a tile prefetches, a little with each step: from `pointer` on, step i what begins at
-    i % PREFETCHED_STEPS * row + i // PREFETCHED_STEPS * run (bytes).
+class Prefetch:
+    """Memory that a tile prefetches, a little with each step: from `pointer` on, with step i the lines from
+    i % PREFETCHED_STEPS * row + i // PREFETCHED_STEPS * run (bytes) on.
     """
 
     pointer: Pointer
@@ -176,7 +176,7 @@ class Tile:
         steps: Index,
         strides: tuple[int, int],
         first: Value,
-        ahead: Ahead | None = None,
+        ahead: Prefetch | None = None,
     ) -> None:
         """Sums `steps` units; `pointers` to lhs, rhs, sums; `strides`: bytes from row to row of rhs and of the sums.
 
