@@ -87,11 +87,11 @@ class Loads:
     def _mapped(self, place: LanePlace, guards: Sequence[Node], buffer: Buffer, scope: Scope) -> LanePlace:
         """The place, or the buffer's start where a guard holds for no lane: a load of none takes a microsecond where no
         memory is mapped."""
-        start = self.addresses.pointer(buffer)
-        first = start if place.lane == 1 else start[scope.lanes - 1]
         for guard in guards:
             holds = self.values.value(guard, scope)
             if holds.lanes == 1 and not holds.number:
+                start = self.addresses.pointer(buffer)
+                first = start if place.lane == 1 else start[scope.lanes - 1]
                 place = place._replace(pointer=holds.select(place.pointer, first))
         return place
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from hlokit.cpu.costs import LINE_BYTES
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.elements import memory_of
 from hlokit.cpu.kernels.contraction.windows import CutAxis, WindowAxis, WindowSpace, may_keep_weights
@@ -204,7 +205,7 @@ class WindowPlan:
     @property
     def panel_lines(self) -> int:
         """Lines of a full panel's weights for each step."""
-        return -(-self.width * self.space.arithmetic.total.bytes // costs.LINE_BYTES)
+        return -(-self.width * self.space.arithmetic.total.bytes // LINE_BYTES)
 
     def steps(self, width: int) -> list[ProductLoop]:
         """Loops over products, outermost first, for panels of so many features; what is one loop is merged."""

@@ -27,7 +27,7 @@ class ConvolutionTile:
         self, call: Call, plan: WindowPlan, panel: Panel, rows: int, columns: int, *, is_total: bool = False
     ) -> None:
         s = plan.space
-        self.call, self.plan, self.panel, self.s, self.is_total = call, plan, panel, s, is_total
+        self.call, self.plan, self.panel, self.s = call, plan, panel, s
         self.lanes, self.scalar = plan.lanes, plan.space.arithmetic.total
         names = [f"d{i}" for i in range(len(s.dimensions))]
         fields = [("ptr", "table"), *(("i64", name) for name in names)]
@@ -48,6 +48,8 @@ class ConvolutionTile:
         """Adds the function; gives its name."""
         f, lhs, rhs = self.f, self.f.pointer("lhs", self.scalar), self.f.pointer("rhs", self.scalar)
         kernel, loops = self._kernel(), self._loops()
+        if self.plan.prefetched:
+            kernel = replace(kernel, ahead=f.index_argument("ahead"), prefetched=self.plan.prefetched)
         sums = kernel.zeros(f)
         if self.plan.tap_blocks == 1:
             self._store(kernel.summed(loops, lhs, rhs, sums))
@@ -86,18 +88,8 @@ class ConvolutionTile:
             apart = self.s.output.rhs
         elif self.plan.keeps_rhs:
             columns = (self.panel.vectors - 1) * self.lanes + self.panel.valid
-        ahead = self.f.index_argument("ahead") if self.plan.prefetched and not self.is_total else None
         return VectorTile(
-            self.s.arithmetic,
-            self.lanes,
-            rows,
-            self.panel.vectors,
-            columns,
-            self.s.shared > 0,
-            is_along,
-            apart,
-            ahead,
-            self.plan.prefetched,
+            self.s.arithmetic, self.lanes, rows, self.panel.vectors, columns, self.s.shared > 0, is_along, apart
         )
 
     def _input(self, output: tuple[int, int]) -> int:

@@ -79,8 +79,6 @@ AHEAD_ALONG = 256
 """Bytes to prefetch ahead along rows of which several are read at once, and multiplied by several rows."""
 LONG_RUN = 1 << 15
 """Bytes of a row that are read from end to end: shorter runs are served slower, by 20 % at a quarter."""
-LINE_BYTES = 64
-"""Bytes of a line of the caches."""
 PREFETCHED_STEPS = 16
 """Steps of a tile in which it prefetches a line or a few of each row that a later tile reads: as many rows at most."""
 ROWS_BYTES = 1 << 19

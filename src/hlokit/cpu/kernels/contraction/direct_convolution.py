@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from hlokit.cpu.costs import LINE_BYTES
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.convolution_plan import Laid, Panel, WindowPlan, planned
 from hlokit.cpu.kernels.contraction.convolution_tile import ConvolutionTile
@@ -312,6 +313,6 @@ class _Tiles:
         more = [self.last, self.taps] if sums else []
         if plan.prefetched:
             line = (number - self.begin) * plan.prefetched
-            next_panel = line * costs.LINE_BYTES + plan.width * s.arithmetic.total.bytes
+            next_panel = line * LINE_BYTES + plan.width * s.arithmetic.total.bytes
             more.append((line < plan.panel_lines).select(next_panel, 0))
         fn.call(tile.written(self.module), fn.pointer("table"), *place, *sums, inputs, self.weights, *more)

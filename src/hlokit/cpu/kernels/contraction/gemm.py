@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from hlokit.cpu.costs import LINE_BYTES
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.amx import release
 from hlokit.cpu.kernels.contraction.amx_tile import AmxTile
@@ -414,12 +415,9 @@ class _Row:
 
     def _ahead(self, column: Index) -> Prefetch | None:
         """The memory that the tile at a column prefetches."""
-        p = self.block.product.blocking
-        if p.ahead == "rows":
-            return self._next_rows(column)
-        if p.ahead == "columns":
-            return self._next_columns(column)
-        return self._next_part(column) if p.ahead == "parts" else None
+        ways = {"rows": self._next_rows, "columns": self._next_columns, "parts": self._next_part}
+        way = ways.get(self.block.product.blocking.ahead)
+        return way(column) if way is not None else None
 
     def _next_rows(self, column: Index) -> Prefetch:
         """Rows of lhs as many rows of tiles ahead as are packed at once; behind the chunk's last its next part."""
@@ -446,9 +444,9 @@ class _Row:
         if block.product.is_split:
             is_last = column >= block.columns[1]
             column, begin = is_last.select(block.columns[0], column), is_last.select(begin + p.depth, begin)
-        place = rhs.at(block.places["rhs"], column, begin) + line * costs.LINE_BYTES
-        row = self.row.fn.index(_row_bytes(rhs.side))
-        is_left = line < -(-p.width * rhs.side.element_bytes // costs.LINE_BYTES)
+        place = rhs.at(block.places["rhs"], column, begin) + line * LINE_BYTES
+        row = self.row.fn.index(rhs.side.step_bytes)
+        is_left = line < -(-p.width * rhs.side.element_bytes // LINE_BYTES)
         return self._if(is_left, place, row, row * costs.PREFETCHED_STEPS)
 
     def _next_part(self, column: Index) -> Prefetch:
@@ -459,10 +457,10 @@ class _Row:
         number = (self.row - block.rows[0]) // p.rows * panels + (column - block.columns[0]) // p.width
         line, begin = number * p.prefetched, self.run.begin + p.depth
         left, right = (up(next_lines(p, product.space, side), p.prefetched) for side in (lhs.side, rhs.side))
-        is_left, bytes = line < left, costs.LINE_BYTES
+        is_left, bytes = line < left, LINE_BYTES
         of_left = lhs.at(block.places["lhs"], block.rows[0], begin) + line * bytes
         of_right = rhs.at(block.places["rhs"], block.columns[0], begin) + (line - left) * bytes
-        row = is_left.select(self.row.fn.index(_row_bytes(lhs.side)), _row_bytes(rhs.side))
+        row = is_left.select(self.row.fn.index(lhs.side.step_bytes), rhs.side.step_bytes)
         return self._if(line < left + right, is_left.select(of_left, of_right), row, row * costs.PREFETCHED_STEPS)
 
     def _right(self, column: Index) -> tuple[Pointer, int]:
@@ -474,9 +472,7 @@ class _Row:
         if not p.keeps_rhs:
             return self.block.panel_of(column), packed_row
         rhs = product.rhs
-        step = rhs.side.inner.stride("rhs")
-        assert step is not None
-        return rhs.at(self.block.places["rhs"], column, self.run.begin), step * rhs.side.element_bytes
+        return rhs.at(self.block.places["rhs"], column, self.run.begin), rhs.side.step_bytes
 
     def _hand_out(self, sums: Pointer, column: Index, columns: int) -> None:
         """Calls the product's `finish`, where sums are complete."""
@@ -492,13 +488,6 @@ class _Row:
             return
         with fn.when(self.last):
             call()
-
-
-def _row_bytes(side: ProductSide) -> int:
-    """Bytes from one step of the inner axis to the next."""
-    stride = side.inner.stride(side.role)
-    assert stride is not None
-    return stride * side.element_bytes
 
 
 # -- rhs packed apart

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from hlokit.cpu.costs import LINE_BYTES
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.amx_tile import MOST_ROWS, MOST_VECTORS
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, has_32_registers, register_tile
@@ -121,15 +122,16 @@ def _prefetching(plan: Blocking, call: Call, space: Space, sides: tuple[ProductS
     if plan.arithmetic.is_matrix or plan.shares_rhs or k < costs.PREFETCHED_STEPS or lhs.is_loaded or rhs.is_loaded:
         return plan
     tiles = min(m, plan.block[1]) // plan.rows
-    if plan.keeps_rhs and not plan.goes_across and tiles > 1 and sizes[1] >= max(sizes[0], costs.PREFETCHED_BYTES):
-        if plan.block[1] * plan.depth * plan.arithmetic.unit_bytes <= costs.ROWS_BYTES:
-            lines = -(-plan.width * rhs.element_bytes // costs.LINE_BYTES)
-            return replace(plan, ahead="columns", prefetched=-(-lines // tiles), together=tiles)
+    are_near = plan.block[1] * plan.depth * plan.arithmetic.unit_bytes <= costs.ROWS_BYTES
+    is_wide = plan.keeps_rhs and sizes[1] >= max(sizes[0], costs.PREFETCHED_BYTES)
+    if is_wide and are_near and tiles > 1 and not plan.goes_across:
+        lines = -(-plan.width * rhs.element_bytes // LINE_BYTES)
+        return replace(plan, ahead="columns", prefetched=-(-lines // tiles), together=tiles)
     if lhs.inner.stride("lhs") == 1 and lhs.free.stride("lhs") is not None:
         if sizes[0] < costs.PREFETCHED_BYTES:
             return plan
         bytes = costs.PREFETCHED_STEPS * lhs.element_bytes * plan.arithmetic.group
-        return replace(plan, ahead="rows", prefetched=-(-bytes // costs.LINE_BYTES))
+        return replace(plan, ahead="rows", prefetched=-(-bytes // LINE_BYTES))
     has_rows = all(side.free.stride(side.role) == 1 and side.inner.stride(side.role) is not None for side in sides)
     if not has_rows or plan.depth >= k or call.packed or sum(sizes) < costs.PREFETCHED_BYTES:
         return plan
@@ -141,7 +143,7 @@ def _prefetching(plan: Blocking, call: Call, space: Space, sides: tuple[ProductS
 def next_lines(plan: Blocking, space: Space, side: ProductSide) -> int:
     """Lines that a chunk reads of an operand for each step of the inner axis."""
     size = min(plan.block[1], space.rows.size) if side.role == "lhs" else min(plan.block[2], space.columns.size)
-    return -(-size * side.element_bytes // costs.LINE_BYTES)
+    return -(-size * side.element_bytes // LINE_BYTES)
 
 
 def _sharing(plan: Blocking, call: Call, space: Space, lhs: ProductSide, most_rows: int) -> Blocking:

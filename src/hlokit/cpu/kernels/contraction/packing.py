@@ -42,6 +42,13 @@ class ProductSide:
     def element_bytes(self) -> int:
         return element_bytes(self.dtype)
 
+    @property
+    def step_bytes(self) -> int:
+        """Bytes from one step of the inner axis to the next, where that is one distance."""
+        stride = self.inner.stride(self.role)
+        assert stride is not None
+        return stride * self.element_bytes
+
 
 @dataclass
 class Operand:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from hlokit.cpu.costs import LINE_BYTES
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, outer_product
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
@@ -108,7 +109,7 @@ class VectorTile:
         count, lanes = self.vectors * a.parts, self.lanes * a.group
         if self.ahead is not None:
             for line in range(self.prefetched):
-                (rhs + (self.ahead + line * costs.LINE_BYTES)).prefetch(2)
+                (rhs + (self.ahead + line * LINE_BYTES)).prefetch(2)
         masks = [self.mask(rhs.fn, v // a.parts) if mask is None else mask for v in range(count)]
         vectors = [rhs[v * (self.apart or lanes)].load(lanes, masks[v]) for v in range(count)]
         return [vectors[v : v + a.parts] for v in range(0, count, a.parts)]
@@ -244,7 +245,7 @@ class _ProductTile(TileFunction):
         t = self.tile
         for r in range(t.rows):
             row = self.out + self.out_bytes * r
-            for line in range(0, t.vectors * t.lanes * self.arithmetic.total_bytes, costs.LINE_BYTES):
+            for line in range(0, t.vectors * t.lanes * self.arithmetic.total_bytes, LINE_BYTES):
                 (row + line).prefetch(is_write=True)
 
     def _prefetch_ahead(self, step: Index) -> None:
@@ -253,7 +254,7 @@ class _ProductTile(TileFunction):
         row, run = (fn.index_argument(name) for name in ("ahead_row", "ahead_run"))
         place = fn.pointer("ahead") + (step % several * row + step // several * run)
         for line in range(self.tile.prefetched):
-            (place + line * costs.LINE_BYTES).prefetch(2)
+            (place + line * LINE_BYTES).prefetch(2)
 
     def _with_former(self, sums: list[Value]) -> list[Value]:
         """The sums, and what `out` has added to them unless this is the first part of the inner axis."""
