@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
-from weakref import WeakValueDictionary
+from weakref import ref
 
 _numbers = itertools.count()
 
@@ -13,22 +13,24 @@ _numbers = itertools.count()
 class Key:
     """A variable of an affine: a loop axis, or an integer known at run time. Compared by identity.
 
-    Its values lie in low..high, both included. Backends derive their axes and run-time integers from this class.
+    Its values lie in low..high, both included. `deps`: the axes that it depends on, as bits. Backends derive their axes
+    and run-time integers from this class.
     """
 
-    __slots__ = ("__weakref__", "high", "low", "name", "number")
+    __slots__ = ("__weakref__", "deps", "high", "low", "name", "number")
 
-    def __init__(self, name: str, low: int, high: int) -> None:
+    def __init__(self, name: str, low: int, high: int, deps: int = 0) -> None:
         self.name = name
         self.low = low
         self.high = high
+        self.deps = deps
         self.number = next(_numbers)  # the order of terms: no hash may decide what is printed
 
     def __repr__(self) -> str:
         return self.name
 
 
-_interned: WeakValueDictionary[tuple[int, tuple[tuple[Key, int], ...]], Affine] = WeakValueDictionary()
+_Terms: TypeAlias = "tuple[tuple[Key, int], ...]"
 
 
 class Affine:
@@ -40,7 +42,7 @@ class Affine:
 
     __slots__ = ("__weakref__", "constant", "terms")
     constant: int
-    terms: tuple[tuple[Key, int], ...]
+    terms: _Terms
 
     @staticmethod
     def of(value: AffineLike) -> Affine:
@@ -60,12 +62,18 @@ class Affine:
     @property
     def low(self) -> int:
         """The least value that the keys' ranges allow."""
-        return self.constant + sum(c * (key.low if c > 0 else key.high) for key, c in self.terms)
+        least = self.constant
+        for key, c in self.terms:
+            least += c * (key.low if c > 0 else key.high)
+        return least
 
     @property
     def high(self) -> int:
         """The greatest value that the keys' ranges allow."""
-        return self.constant + sum(c * (key.high if c > 0 else key.low) for key, c in self.terms)
+        most = self.constant
+        for key, c in self.terms:
+            most += c * (key.high if c > 0 else key.low)
+        return most
 
     @property
     def is_constant(self) -> bool:
@@ -90,7 +98,7 @@ class Affine:
     def __mul__(self, factor: int) -> Affine:
         if factor == 1:
             return self
-        return _of(self.constant * factor, tuple((key, c * factor) for key, c in self.terms) if factor else ())
+        return _of(self.constant * factor, tuple([(key, c * factor) for key, c in self.terms]) if factor else ())
 
     __rmul__ = __mul__
 
@@ -135,19 +143,49 @@ def _make(constant: int, coefficients: Mapping[Key, int]) -> Affine:
     return _of(constant, tuple(terms))
 
 
-def _of(constant: int, terms: tuple[tuple[Key, int], ...]) -> Affine:
+class _Reference(ref[Affine]):
+    __slots__ = ("key",)
+    key: tuple[int, _Terms]
+
+
+_interned: dict[tuple[int, _Terms], _Reference] = {}
+"""As a WeakValueDictionary, whose methods are Python code: half of the time of a sum."""
+
+
+def _forget(reference: _Reference) -> None:
+    if _interned.get(reference.key) is reference:
+        del _interned[reference.key]
+
+
+def _of(constant: int, terms: _Terms) -> Affine:
     """The one affine of these terms, which are in order."""
-    found = _interned.get((constant, terms))
+    key = (constant, terms)
+    known = _interned.get(key)
+    found = known() if known is not None else None
     if found is not None:
         return found
     affine = object.__new__(Affine)
-    affine.constant, affine.terms = constant, terms
-    return _interned.setdefault((constant, terms), affine)
+    affine.constant, affine.terms = key
+    reference = _Reference(affine, _forget)  # type: ignore[arg-type]
+    reference.key = key
+    held = _interned.setdefault(key, reference)
+    if held is not reference:  # of another thread's, or of one that is gone
+        found = held()
+        if found is not None:
+            return found
+        _interned[key] = reference
+    return affine
 
 
-def row_major(index: Index, sizes: Iterable[int]) -> Affine:
+def row_major(index: Index, sizes: Sequence[int]) -> Affine:
     """The number of the element at `index` in the row-major order of an array of these sizes."""
-    total = Affine.of(0)
-    for position, size in zip(index, sizes, strict=True):
-        total = total * size + position
-    return total
+    if len(index) == 1:
+        return index[0]
+    constant, apart = 0, 1
+    terms: dict[Key, int] = {}
+    for position, size in zip(reversed(index), reversed(sizes), strict=True):
+        constant += position.constant * apart
+        for key, c in position.terms:
+            terms[key] = terms.get(key, 0) + c * apart
+        apart *= size
+    return _make(constant, terms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Protocol, TypeAlias
 
 from hlokit.forms.affine import Affine, AffineLike, Index
@@ -117,15 +118,16 @@ class Emitter(ABC):
         Raises TypeError where the operands' types are not the primitive's: a bug of the rule that asked for it.
         """
         primitive = PRIMITIVES[name]
-        of = next((o.dtype for o in operands if not isinstance(o, (int, float))), None)
-        if of is None:
-            raise TypeError(f"{name}: no operand says its type")
-        values = [self.constant(o, of) if isinstance(o, (int, float)) else o for o in operands]
-        chosen = [] if condition is None else [condition]
-        fits = all(v.dtype is of for v in values) and all(c.dtype.kind == PRED for c in chosen)
-        if not fits or len(chosen) + len(values) != primitive.arity or not _takes(primitive, of):
-            raise TypeError(f"{name} takes no {', '.join(v.dtype.name for v in [*chosen, *values])}")
-        return self.primitive(primitive, [*chosen, *values], dtype or _result(primitive, of))
+        values: list[Value] = [] if condition is None else [condition]
+        fits = condition is None or condition.dtype.kind == PRED
+        of = _type_of(name, operands)
+        for operand in operands:
+            value = self.constant(operand, of) if isinstance(operand, (int, float)) else operand
+            fits = fits and value.dtype is of
+            values.append(value)
+        if not fits or len(values) != primitive.arity or not _takes(primitive, of):
+            raise TypeError(f"{name} takes no {', '.join(v.dtype.name for v in values)}")
+        return self.primitive(primitive, values, dtype or _result(primitive, of))
 
     def add(self, x: Operand, y: Operand) -> Value:
         return self.apply("add", x, y)
@@ -284,6 +286,15 @@ class Emitter(ABC):
         return self.apply("from_bits", x, dtype=dtype)
 
 
+def _type_of(name: str, operands: Sequence[Operand]) -> DType:
+    """The type of the first operand that has one."""
+    for operand in operands:
+        if not isinstance(operand, (int, float)):
+            return operand.dtype
+    raise TypeError(f"{name}: no operand says its type")
+
+
+@cache
 def _takes(primitive: Primitive, dtype: DType) -> bool:
     """Whether the primitive is for this type: one that computes, unless it only moves or converts."""
     if dtype.kind == "pred":

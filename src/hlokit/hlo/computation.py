@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from hlokit.errors import MisuseError, ShapeError
@@ -375,8 +374,7 @@ class Computation:
                 instruction = stack.pop()
                 if instruction.id not in live:
                     live.add(instruction.id)
-                    stack.extend(instruction.operands)
-                    stack.extend(instruction.control_predecessors)
+                    stack += _before(instruction)
 
         keep([self.root, *self._parameters.values()])
         for instruction in self._instructions:  # what is live anyway need not be looked into
@@ -527,11 +525,7 @@ class Computation:
         copy = self.add_unchecked(instruction.op, operands, instruction.called, instruction.shape, instruction.name)
         came_from(copy, instruction)
         if instruction.extra is not None:
-            copy.extra = replace(
-                instruction.extra,
-                frontend_attributes=dict(instruction.extra.frontend_attributes),
-                control_predecessors=[values[p] for p in instruction.extra.control_predecessors],
-            )
+            copy.extra = instruction.extra.copied([values[p] for p in instruction.extra.control_predecessors])
         return copy
 
     def _laid_out(self, value: Instruction, shape: Shape) -> Instruction:
@@ -583,6 +577,8 @@ def has_side_effect(instruction: Instruction, known: dict[Computation, bool] | N
     """
     if instruction.op.has_side_effect():
         return True
+    if not instruction.called:
+        return False
     known = {} if known is None else known
     return any(contains(callee, _has_effect, known) for callee in instruction.called)
 
@@ -634,38 +630,37 @@ def _take_over_metadata(old: Instruction, new: Instruction) -> None:
 
 
 def _post_order(computation: Computation) -> list[Instruction]:
-    starts = [i for i in computation.instructions if not i.users]
-    done: set[int] = set()
+    is_done: dict[int, bool] = {}  # by id; False: some of what comes before it is not yet in the order
     order: list[Instruction] = []
-    for start in starts:
-        if start.id in done:
-            continue
-        stack: list[tuple[Instruction, Iterable[Instruction]]] = [(start, iter(_before(start)))]
-        open_ids = {start.id}
+    for start in [i for i in computation.instructions if not i.users]:
+        stack = [start]
         while stack:
-            instruction, rest = stack[-1]
-            for previous in rest:
-                if previous.id in done:
-                    continue
-                if previous.id in open_ids:
-                    raise ShapeError(
-                        "HCOMP-7",
-                        f"computation {computation.name}",
-                        f"a cycle through {previous.name}",
-                        "an acyclic graph",
-                    )
-                open_ids.add(previous.id)
-                stack.append((previous, iter(_before(previous))))
-                break
-            else:
+            instruction = stack[-1]
+            if instruction.id in is_done:
                 stack.pop()
-                done.add(instruction.id)
-                order.append(instruction)
+                if not is_done[instruction.id]:
+                    is_done[instruction.id] = True
+                    order.append(instruction)
+                continue
+            is_done[instruction.id] = False
+            for previous in reversed(_before(instruction)):
+                done = is_done.get(previous.id)
+                if done is None:
+                    stack.append(previous)
+                elif not done:
+                    raise _cycle(computation, f"a cycle through {previous.name}")
     if len(order) != len(computation):
-        raise ShapeError("HCOMP-7", f"computation {computation.name}", "a cycle", "an acyclic graph")
+        raise _cycle(computation, "a cycle")
     return order
 
 
+def _cycle(computation: Computation, found: str) -> ShapeError:
+    return ShapeError("HCOMP-7", f"computation {computation.name}", found, "an acyclic graph")
+
+
 def _before(instruction: Instruction) -> Sequence[Instruction]:
-    predecessors = instruction.control_predecessors
-    return (*reversed(predecessors), *instruction.operands) if predecessors else instruction.operands
+    """The control predecessors, last first, then the operands."""
+    extra = instruction.extra
+    if extra is None or not extra.control_predecessors:
+        return instruction.operands
+    return (*reversed(extra.control_predecessors), *instruction.operands)

@@ -64,6 +64,21 @@ class Extra:
     parameter_replication: tuple[bool, ...] = ()
     async_execution_thread: str = ""
 
+    def copied(self, control_predecessors: list[Instruction]) -> Extra:
+        """Another for an instruction with these control predecessors."""
+        return Extra(
+            self.metadata,
+            self.sharding,
+            dict(self.frontend_attributes),
+            control_predecessors,
+            self.backend_config,
+            self.backend_config_is_json,
+            self.statistics,
+            self.origin,
+            self.parameter_replication,
+            self.async_execution_thread,
+        )
+
 
 class Instruction:
     """A node: an op applied to operands. Made and changed only by its computation's methods.

@@ -52,23 +52,26 @@ class Names:
 
     def unique(self, name: str) -> str:
         """`name`, if nobody has it, else its root with the least free number."""
-        root, number, written = _split(name)
-        used = self._used.setdefault(root, set())
-        if number in used:
-            number = self._next.get(root, 0)
-            while number in used:
-                number += 1
-            self._next[root] = number + 1
+        root, number, own = _split(name)
+        used = self._used.get(root)
+        if used is None:
+            self._used[root] = {number}
+            return own
+        if number not in used:
+            used.add(number)
+            return own
+        number = self._next.get(root, 0)
+        while number in used:
+            number += 1
+        self._next[root] = number + 1
         used.add(number)
-        if number == 0:
-            return f"{root}.0" if written else root
-        return f"{root}.{number}"
+        return f"{root}.{number}" if number else root if own == root else f"{root}.0"
 
 
 @lru_cache(1 << 16)  # names are made unique after each pass
-def _split(name: str) -> tuple[str, int, bool]:
-    """Root, numeric suffix (0 without) and whether there was one."""
+def _split(name: str) -> tuple[str, int, str]:
+    """Root, numeric suffix (0 without), and the name of both."""
     root, dot, suffix = name.rpartition(".")
     if root and dot and suffix.isdecimal() and len(suffix) < 19:
-        return root, int(suffix), True
-    return name, 0, False
+        return root, int(suffix), f"{root}.{int(suffix)}"
+    return name, 0, name

@@ -43,6 +43,12 @@ class Shape:
         The order of the dimensions in memory; None: row-major.
     elements : tuple of Shape
         The shapes of a tuple's elements, or the one content of a buffer.
+    rank : int
+        The number of dimensions.
+    size : int
+        The number of elements; 1 for a scalar (SHAPE-4).
+    is_array : bool
+        Whether it is the shape of an array; scalars are arrays of rank 0.
     depth : int
         The depth to which tuples nest in it; 0 for what is not a tuple.
     is_dynamic : bool
@@ -68,9 +74,12 @@ class Shape:
         "dtype",
         "dynamic",
         "elements",
+        "is_array",
         "is_dynamic",
         "layout",
         "logical",
+        "rank",
+        "size",
         "static",
     )
     dtype: DType
@@ -78,6 +87,9 @@ class Shape:
     dynamic: tuple[bool, ...]
     layout: Layout | None
     elements: tuple[Shape, ...]
+    rank: int
+    size: int
+    is_array: bool
     depth: int
     is_dynamic: bool
     logical: Shape
@@ -172,11 +184,6 @@ class Shape:
     # -- what it is
 
     @property
-    def is_array(self) -> bool:
-        """Whether it is the shape of an array; scalars are arrays of rank 0."""
-        return self.dtype.is_array
-
-    @property
     def is_tuple(self) -> bool:
         """Whether it is a tuple of shapes."""
         return self.dtype is dtypes.tuple_
@@ -197,19 +204,9 @@ class Shape:
         return UNBOUNDED in self.dimensions or any(e.is_unbounded for e in self.elements)
 
     @property
-    def rank(self) -> int:
-        """The number of dimensions."""
-        return len(self.dimensions)
-
-    @property
     def true_rank(self) -> int:
         """Number of dimensions of size > 1 (SHAPE-2)."""
         return sum(size > 1 for size in self.dimensions)
-
-    @property
-    def size(self) -> int:
-        """Number of elements; 1 for a scalar (SHAPE-4)."""
-        return math.prod(self.dimensions)
 
     @property
     def nbytes(self) -> int:
@@ -474,6 +471,9 @@ def _make(
     shape.dtype = dtype
     shape.dimensions = dimensions
     shape.dynamic = dynamic
+    shape.rank = len(dimensions)
+    shape.size = math.prod(dimensions)
+    shape.is_array = dtype.is_array
     shape.layout = layout
     shape.elements = elements
     shape.depth = 1 + max((e.depth for e in elements), default=0) if dtype is dtypes.tuple_ else 0

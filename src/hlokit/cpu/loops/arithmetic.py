@@ -123,11 +123,15 @@ class NodeEmitter(Emitter):
 
     def _affine_result(self, name: str, nodes: tuple[Node, ...], dtype: DType) -> Node | None:
         """Integer arithmetic on what indices count stays affine where nothing can wrap; comparisons become ranges."""
-        affines = [_affine_of(node) for node in nodes]
-        if None in affines or all(a.is_constant for a in affines if a is not None) or not affines:
+        affines: list[Affine] = []
+        for node in nodes:
+            affine = _affine_of(node)
+            if affine is None:
+                return None
+            affines.append(affine)
+        if all(affine.is_constant for affine in affines):
             return None
         a, b = affines[0], affines[-1]
-        assert a is not None and b is not None
         result: Affine | None = None
         if name == "convert" and dtype.is_integral:
             result = a
@@ -163,8 +167,9 @@ class NodeEmitter(Emitter):
         """An element in memory; guarded unless the index is inside for all values of the axes."""
         if shape.size == 0:
             return self.constant(0, shape.dtype)
-        inside = all(a.low >= 0 and a.high < n for a, n in zip(index, shape.dimensions, strict=True))
-        guards = () if inside else self.guards
+        guards = self.guards
+        if guards and all(a.low >= 0 and a.high < n for a, n in zip(index, shape.dimensions, strict=True)):
+            guards = ()
         place = row_major(index, shape.dimensions)
         if not shape.dtype.is_complex:
             return self.expressions.node("load", shape.dtype, guards, (buffer, place))

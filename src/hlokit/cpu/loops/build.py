@@ -59,7 +59,7 @@ class Build:
         if buffer is not None:
             op = leaf.instruction.op
             if isinstance(op, Constant) and leaf.shape == op.literal.shape and not leaf.number:
-                if all(i.is_constant for i in index):
+                if not any(i.terms for i in index):
                     return self.arithmetic.literal(op.literal, index)
             return self.arithmetic.load(buffer, leaf.shape, index)
         bound = self._loops.bindings.get(leaf)
@@ -108,7 +108,9 @@ class Build:
             return self._folds.value(instruction, self.readers(instruction), index)[leaf.number]
         if isinstance(op, While):
             return self._loops.value(instruction, leaf.number, index)
-        called = {role: CalledFunction(self.arithmetic, c) for role, c in instruction.called_by_role()}
+        called: dict[str, CalledFunction] = {}
+        if instruction.called:
+            called = {role: CalledFunction(self.arithmetic, c) for role, c in instruction.called_by_role()}
         value = op.element(self.arithmetic, index, *self.readers(instruction), **called)
         if value.dtype is not leaf.shape.dtype:
             raise AssertionError(f"{op.opcode} gave {value.dtype} for {leaf.shape}")

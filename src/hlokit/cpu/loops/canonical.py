@@ -164,11 +164,8 @@ class _Form:
         return tuple(self.numbers[node] for node in nodes)
 
 
-def _below(node: Node) -> list[Node]:
-    below = children(node)
-    if node.op == "fold":
-        below += node.data.combined
-    return below
+def _below(node: Node) -> Sequence[Node]:
+    return (*children(node), *node.data.combined) if node.op == "fold" else children(node)
 
 
 def _nodes_of(loops: Loops, stores: Sequence[Store], places: Sequence[Affine] = ()) -> list[Node]:

@@ -43,7 +43,7 @@ class LoopAxis(Key):
     __slots__ = ("bit", "extent")
 
     def __init__(self, name: str, extent: int, bit: int) -> None:
-        super().__init__(name, 0, max(extent - 1, 0))
+        super().__init__(name, 0, max(extent - 1, 0), bit)
         self.extent = extent
         self.bit = bit
 
@@ -54,7 +54,7 @@ class RuntimeInt(Key):
     __slots__ = ("node",)
 
     def __init__(self, node: Node, low: int, high: int) -> None:
-        super().__init__("n", low, high)
+        super().__init__("n", low, high, node.deps)
         self.node = node
 
 
@@ -67,9 +67,11 @@ class Node:
           (Buffer, Affine, axes at each of whose steps it is read anew)
     args  operands; of a load the guards under which alone it may be read
     deps  the axes that it depends on, as bits
+    below what `children` found of it, once it was asked
     """
 
-    __slots__ = ("args", "data", "deps", "dtype", "number", "op", "weight")
+    __slots__ = ("args", "below", "data", "deps", "dtype", "number", "op", "weight")
+    below: tuple[Node, ...]
 
     def __init__(self, op: str, dtype: DType, args: tuple[Node, ...], data: Any, deps: int, number: int) -> None:
         self.op = op
@@ -129,7 +131,7 @@ def affine_deps(affine: Affine) -> int:
     """The axes that an affine depends on, also through run-time integers."""
     deps = 0
     for key, _ in affine.terms:
-        deps |= key.bit if isinstance(key, LoopAxis) else key.node.deps if isinstance(key, RuntimeInt) else 0
+        deps |= key.deps
     return deps
 
 
@@ -137,7 +139,8 @@ def index_deps(index: Index) -> int:
     """The axes that any of its affines depends on."""
     deps = 0
     for affine in index:
-        deps |= affine_deps(affine)
+        for key, _ in affine.terms:
+            deps |= key.deps
     return deps
 
 
@@ -168,7 +171,7 @@ class Expressions:
     def node(self, op: str, dtype: DType, args: Sequence[Node] = (), data: Any = None) -> Node:
         """The one node of this meaning."""
         args = tuple(args)
-        key = (op, dtype, args, (data.tobytes(), data.dtype) if op == "const" else data)
+        key = (op, dtype, args, data.tobytes() if op == "const" else data)
         found = self.nodes.get(key)
         if found is None:
             self.costly += op in COSTLY
@@ -226,33 +229,41 @@ def affine_of(node: Node) -> Affine | None:
     return node.data[1] if node.op in ("load", "current") else None
 
 
-def children(node: Node) -> list[Node]:
+def children(node: Node) -> tuple[Node, ...]:
     """The nodes that a node needs, run-time integers of its affines and the insides of a fold among them."""
-    found = list(node.args)
+    try:
+        return node.below
+    except AttributeError:
+        node.below = found = _children(node)
+        return found
+
+
+def _children(node: Node) -> tuple[Node, ...]:
     affine = affine_of(node)
     if affine is not None:
-        found += runtime_nodes(affine)
-    if node.op == "fold":
-        fold: Fold = node.data
-        found += [*fold.inits, *fold.bodies]
-        if fold.valid is not None:
-            found.append(fold.valid)
-    return found
+        return (*node.args, *runtime_nodes(affine))
+    if node.op != "fold":
+        return node.args
+    fold: Fold = node.data
+    valid = () if fold.valid is None else (fold.valid,)
+    return (*node.args, *fold.inits, *fold.bodies, *valid)
 
 
 def reachable(roots: Sequence[Node], below: Callable[[Node], Sequence[Node]] = children) -> list[Node]:
     """The roots and all that is below them, children first. `below`: what counts as a node's children."""
-    seen: set[Node] = set()
+    is_done: dict[Node, bool] = {}  # False: some of what is below it is not yet in the order
     order: list[Node] = []
-    stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(roots)]
+    stack = [*reversed(roots)]
     while stack:
-        node, done = stack.pop()
-        if done:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            stack += [(child, False) for child in reversed(below(node)) if child not in seen]
+        node = stack[-1]
+        if node in is_done:
+            stack.pop()
+            if not is_done[node]:
+                is_done[node] = True
+                order.append(node)
+            continue
+        is_done[node] = False
+        stack += [child for child in reversed(below(node)) if child not in is_done]
     return order
 
 

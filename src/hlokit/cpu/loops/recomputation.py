@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from hlokit.cpu.loops.arithmetic import NodeEmitter, parts_of
-from hlokit.cpu.loops.expr import index_deps, reachable, runtime_nodes
+from hlokit.cpu.loops.expr import Node, index_deps, reachable, runtime_nodes
 from hlokit.cpu.loops.folding import FoldBuilder
 from hlokit.cpu.loops.space import IterationSpace
 from hlokit.cpu.lower.leaf import Leaf, Source
@@ -43,6 +43,9 @@ class Recomputation:
     reads: dict[Leaf, set[Index]] = field(default_factory=dict[Leaf, set[Index]], init=False)
     weights: dict[Leaf, int] = field(default_factory=dict[Leaf, int], init=False)
     spent: dict[Leaf, int] = field(default_factory=dict[Leaf, int], init=False)
+    _places: dict[tuple[int, tuple[Node, ...]], int] = field(
+        default_factory=dict[tuple[int, tuple[Node, ...]], int], init=False
+    )
 
     def count(self, leaf: Leaf, index: Index) -> None:
         """Counts the elements at one more index, as soon as it is asked for."""
@@ -109,6 +112,13 @@ class Recomputation:
 
     def _let_through(self, deps: int) -> int:
         """The number of places of a set of axes where the guards hold, as far as each of them asks for one axis."""
+        key = (deps, self.arithmetic.guards)
+        found = self._places.get(key)
+        if found is None:
+            found = self._places[key] = self._counted(deps)
+        return found
+
+    def _counted(self, deps: int) -> int:
         steps = {axis: axis.extent for axis in self.space.axes if axis.bit & deps}
         for guard in self.arithmetic.guards:
             test = guard.args[0] if guard.op == "not" else guard
