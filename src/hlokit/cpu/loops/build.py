@@ -47,11 +47,16 @@ class Build:
         self._loops = ElementLoops(arithmetic, space, source, self.element)
         self.recomputation = Recomputation(arithmetic, space, source, self._folds)
         self._memo: dict[tuple[Leaf, Index, tuple[Node, ...], tuple[int, ...]], Any] = {}
+        self._readers: dict[Instruction, list[ElementReader]] = {}
         self._depth = 0
 
     def readers(self, instruction: Instruction) -> list[ElementReader]:
         """Readers of an instruction's operands."""
-        return [ElementReader(self.element, self.source.leaf(operand)) for operand in instruction.operands]
+        found = self._readers.get(instruction)
+        if found is None:
+            found = [ElementReader(self.element, self.source.leaf(operand)) for operand in instruction.operands]
+            self._readers[instruction] = found
+        return found
 
     def element(self, leaf: Leaf, index: Index) -> Any:
         """The element of an array: loaded if it lies in memory, else computed here."""
@@ -75,10 +80,11 @@ class Build:
 
     def _inlined(self, leaf: Leaf, index: Index) -> Any:
         """The element, computed here and counted; Materialise where the leaf should be stored."""
-        instruction = leaf.instruction
-        self.recomputation.check_stage(leaf, index)
+        instruction, recomputation = leaf.instruction, self.recomputation
+        if instruction.op.form == "fold":
+            recomputation.check_stage(leaf, index)
         if not isinstance(instruction.op, Broadcast):  # its operand is counted, at fewer places
-            self.recomputation.count(leaf, index)
+            recomputation.count(leaf, index)
         if self._depth >= MAX_DEPTH:
             raise Materialise(leaf, "the chain of instructions is too long for one kernel", is_size=True)
         expressions = self.expressions
@@ -91,13 +97,13 @@ class Build:
         self._depth -= 1
         loop = counter(instruction) if isinstance(instruction.op, While) else None
         weight = max(0, expressions.work - before - 1) * (loop.trips if loop is not None else 1)  # one load is anyway
-        self.recomputation.weigh(leaf, weight)
+        recomputation.weigh(leaf, weight)
         if not self._loops.passes:
-            self.recomputation.check_gathered(leaf, index, expressions.gathers - gathers)
+            recomputation.check_gathered(leaf, index, expressions.gathers - gathers)
             functions = expressions.costly - costly
-            self.recomputation.check_invariant(leaf, index, weight + 10 * functions, value)
+            recomputation.check_invariant(leaf, index, weight + 10 * functions, value)
             if functions:
-                self.recomputation.check_spread(leaf, value)
+                recomputation.check_spread(leaf, value)
         return value
 
     def _computed(self, leaf: Leaf, index: Index) -> Any:

@@ -262,8 +262,14 @@ def reachable(roots: Sequence[Node], below: Callable[[Node], Sequence[Node]] = c
                 is_done[node] = True
                 order.append(node)
             continue
-        is_done[node] = False
-        stack += [child for child in reversed(below(node)) if child not in is_done]
+        needed = below(node)
+        if needed:
+            is_done[node] = False
+            stack += [child for child in reversed(needed) if child not in is_done]
+        else:
+            stack.pop()
+            is_done[node] = True
+            order.append(node)
     return order
 
 

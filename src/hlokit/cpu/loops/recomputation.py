@@ -59,15 +59,16 @@ class Recomputation:
 
     def weigh(self, leaf: Leaf, nodes: int) -> None:
         """Notes how many nodes an element has taken."""
-        self.weights[leaf] = max(self.weights.get(leaf, 0), nodes)
+        if nodes > self.weights.get(leaf, -1):
+            self.weights[leaf] = nodes
 
     def most_read(self) -> Leaf:
         """The leaf that is computed at the most indices."""
         return max(self.reads, key=lambda leaf: len(self.reads[leaf]))
 
     def check_stage(self, leaf: Leaf, index: Index) -> None:
-        """A long fold whose results are folded again is a stage of its own: it has more places to share out."""
-        if not self.folds.bound or leaf.instruction.op.form != "fold":
+        """A long fold, `leaf`, whose results are folded again is a stage of its own: it has more places to share out."""
+        if not self.folds.bound:
             return
         bound = self.folds.bound[-1]
         read = self.reads.get(leaf, ())
