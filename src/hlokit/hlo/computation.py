@@ -507,12 +507,12 @@ class Computation:
             All instructions of this computation, each once.
         """
         wanted = list(order)
+        if wanted == [*self._instructions]:
+            return
         if len(wanted) != len(self._instructions) or any(i not in self._instructions for i in wanted):
             raise ShapeError(
                 "HMOD-2", f"order of {self.name}", f"{len(wanted)} instructions", "a permutation of its own"
             )
-        if wanted == [*self._instructions]:
-            return
         is_post_order = wanted == self._order and self._order_version == self.version
         self.root_or_none = self.root
         self._instructions = dict.fromkeys(wanted)

@@ -266,9 +266,9 @@ class HloModule:
             computation.reorder(computation.post_order())
         computations, instructions = Names(), Names()
         for computation in self.computations():
-            computation.name = computations.unique(identifier(computation.name))
+            computation.name = computations.valid(computation.name)
             for instruction in computation.instructions:
-                instruction.name = instructions.unique(identifier(instruction.name))
+                instruction.name = instructions.valid(instruction.name)
 
     @with_stack
     def to_text(self, options: Any = None) -> str:

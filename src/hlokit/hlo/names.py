@@ -52,7 +52,13 @@ class Names:
 
     def unique(self, name: str) -> str:
         """`name`, if nobody has it, else its root with the least free number."""
-        root, number, own = _split(name)
+        return self._free(*_split(name))
+
+    def valid(self, name: str) -> str:
+        """The same of `identifier(name)`."""
+        return self._free(*_split_identifier(name))
+
+    def _free(self, root: str, number: int, own: str) -> str:
         used = self._used.get(root)
         if used is None:
             self._used[root] = {number}
@@ -75,3 +81,8 @@ def _split(name: str) -> tuple[str, int, str]:
     if root and dot and suffix.isdecimal() and len(suffix) < 19:
         return root, int(suffix), f"{root}.{int(suffix)}"
     return name, 0, name
+
+
+@lru_cache(1 << 16)
+def _split_identifier(name: str) -> tuple[str, int, str]:
+    return _split(identifier(name))

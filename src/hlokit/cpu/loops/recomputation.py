@@ -67,7 +67,7 @@ class Recomputation:
         return max(self.reads, key=lambda leaf: len(self.reads[leaf]))
 
     def check_stage(self, leaf: Leaf, index: Index) -> None:
-        """A long fold, `leaf`, whose results are folded again is a stage of its own: it has more places to share out."""
+        """A long fold whose results are folded again is a stage of its own: it has more places to share out."""
         if not self.folds.bound:
             return
         bound = self.folds.bound[-1]

@@ -45,11 +45,13 @@ def store_deep(leaves: Leaves, live: Collection[Instruction], deep: int) -> None
     while k < len(order):
         instruction = order[k]
         own = [is_one(instruction.op) for is_one, _, _ in _NESTED]
+        read = inside(instruction)
         for kind, (_, most, reason) in enumerate(_NESTED):
-            if own[kind] and any(nested[leaf.instruction][kind] >= most for leaf in inside(instruction)):
-                for leaf in inside(instruction):
+            if own[kind] and any(nested[leaf.instruction][kind] >= most for leaf in read):
+                for leaf in read:
                     leaves.store(leaf, reason)
-        before = [leaf.instruction for leaf in inside(instruction)]
+                read = inside(instruction)
+        before = [leaf.instruction for leaf in read]
         depths[instruction] = 1 + max((depths[i] for i in before), default=0)
         nested[instruction] = [
             is_one + max((nested[i][kind] for i in before), default=0) for kind, is_one in enumerate(own)

@@ -111,7 +111,7 @@ def _made(replacement: Instruction, first_new: int) -> list[Instruction]:
 
 def _first(instruction: Instruction, computation: Computation, fast: bool) -> Instruction | None:
     """The replacement by the first rule that applies. A dead instruction is left to die."""
-    rules: Sequence[Rule] = RULES.get(type(instruction.op), ())
+    rules = RULES.get(type(instruction.op), ())
     if fast and type(instruction.op) in FAST_RULES:
         rules = [*rules, *FAST_RULES[type(instruction.op)]]
     if not rules or instruction.control_predecessors or not (instruction.users or computation.root is instruction):
@@ -157,12 +157,7 @@ def is_negative_zero(instruction: Instruction) -> bool:
 
 def is_plain(instruction: Instruction) -> bool:
     """No dynamic dimension in the result or the operands: shapes say all about sizes."""
-    if instruction.shape.is_dynamic:
-        return False
-    for operand in instruction.operands:
-        if operand.shape.is_dynamic:
-            return False
-    return True
+    return not instruction.shape.is_dynamic and not any(o.shape.is_dynamic for o in instruction.operands)
 
 
 def constant_like(computation: Computation, instruction: Instruction, value: Any) -> Instruction:
