@@ -40,7 +40,8 @@ class Prefetcher:
         axis, loops = scope.lane_axis, self.emission.loops
         if self._first.setdefault(node, fold) is fold:
             if axis is not None and self._goes_on(buffer, affine, axis, scope):
-                _prefetch(pointer, costs.PREFETCH_AHEAD * affine.coefficient(axis), scope.lanes, near=True)
+                distance = self.emission.beside * scope.lanes * pointer.element.bytes or costs.PREFETCH_AHEAD
+                _prefetch(pointer, distance * affine.coefficient(axis), scope.lanes, near=True)
             return
         if buffer.nbytes < costs.PREFETCHED_ARRAY or axis is None or axis not in loops.order:
             return

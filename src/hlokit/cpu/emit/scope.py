@@ -120,6 +120,7 @@ class Emission:
     fold     the fold whose loop is being written
     streams  some results are stored past the caches
     asks     loads ask for what is read later
+    beside   vectors that are made side by side before those of the next row: the next ones are asked for; 0: all
     """
 
     fn: Function
@@ -131,6 +132,7 @@ class Emission:
     fold: Node | None = None
     streams: bool = False
     asks: bool = True
+    beside: int = 0
 
     @classmethod
     def of(cls, fn: Function, loops: Loops, bits: int = 0) -> Emission:

@@ -22,6 +22,8 @@ from hlokit.types import dtype as dtypes
 _MOST_NODES = 200
 """The most nodes of an epilogue, which is written out for each shape of a tile."""
 
+_BESIDE = 2
+"""Vectors of a row of a tile."""
 _LANES = 64
 """At most, of 8 bits; those of floats are sums in 32 bits or more."""
 
@@ -291,6 +293,7 @@ class EpilogueWriter:
     def __call__(self, fn: Function, index: Sequence[Index], parts: Sequence[Value], mask: Value | None) -> None:
         fn.target = self.target
         emission = Emission.of(fn, self.loops)
+        emission.beside = _BESIDE
         scope, table = emission.root, self.tables.setdefault(fn, BufferTable(fn, self.buffers, self.first))
         scope.axes = self._counted(index)
         scope.axes.update({axis: fn.index(0) for axis in self.loops.order if axis.extent == 1})

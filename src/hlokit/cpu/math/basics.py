@@ -56,9 +56,37 @@ def scale(x: Value, n: Value) -> Value:
     """x * 2^n rounded once, for integral n of a few thousands at most, x's size near 1."""
     if intrinsic_width(x):
         return masked("scalef", x, [x, n])
-    half = n.cast("fptosi", f"i{x.bits}")
-    first = half.sar(1)
-    return x * power_of_two(first, x.scalar) * power_of_two(half - first, x.scalar)
+    whole = to_integer(n)
+    first = whole.sar(1) if x.bits == 32 else to_integer(n * 0.5)  # AVX2 does not shift signed integers of 64 bits
+    return x * power_of_two(first, x.scalar) * power_of_two(whole - first, x.scalar)
+
+
+def scale_normal(x: Value, n: Value) -> Value:
+    """x * 2^n, which is a normal number, for integral n and normal x; of NaN any number."""
+    if intrinsic_width(x):
+        return masked("scalef", x, [x, n])
+    return (x.as_bits() + ((n + magic(x)).as_bits() << MANTISSA[x.scalar])).as_float()
+
+
+def magic(x: Value) -> float:
+    """Next to it floats are the integers."""
+    return 1.5 * 2.0 ** MANTISSA[x.scalar]
+
+
+def to_integer(x: Value) -> Value:
+    """The integer next to a float; of doubles below 2^50, for which AVX2 has no instruction."""
+    if x.bits == 32:
+        return x.cast("fptosi", "i32")
+    return (x + magic(x)).as_bits() - _MAGIC64
+
+
+def from_integer(n: Value) -> Value:
+    """The float of an integer; of 64 bits below 2^50."""
+    return n.cast("sitofp", "float") if n.bits == 32 else (n + _MAGIC64).as_float() - 1.5 * 2.0**52
+
+
+_MAGIC64 = 0x4338 << 48
+"""The bits of 1.5 * 2^52."""
 
 
 def power_of_two(n: Value, scalar: str) -> Value:
@@ -81,9 +109,10 @@ def exponent_and_mantissa(x: Value) -> tuple[Value, Value]:
     whole = scaled.as_bits()
     start = x.value(0.75).as_bits()
     moved = whole - start
-    exponent = moved.sar(bits)
-    mantissa = (whole - (exponent << bits)).as_float()
-    e = exponent.cast("sitofp", x.scalar) - x.value(float(bits)).where(is_small, 0.0)
+    mantissa = (whole - (moved & -(1 << bits))).as_float()
+    above = 1 << (x.bits - 2 - bits)  # so that nothing is negative, for AVX2 does not shift signed integers of 64 bits
+    exponent = from_integer((moved + (above << bits)) >> bits) - float(above)
+    e = exponent - x.value(float(bits)).where(is_small, 0.0)
     e = e.where(x > 0.0, -math.inf)
     infinite = x.compare("oeq", math.inf)
     e = x.where(infinite, e)
@@ -100,7 +129,6 @@ def clamp(x: Value, low: float, high: float) -> Value:
 
 def reduce_exp(x: Value) -> tuple[Value, Value]:
     """(n, r) with x = n ln 2 + r, n integral, |r| <= ln 2 / 2; anything where |x| is above 2^20."""
-    magic = 1.5 * 2.0 ** MANTISSA[x.scalar]  # next to it floats are integral
-    n = x.fma(table("LOG2E_", x)[0], magic) - magic
+    n = x.fma(table("LOG2E_", x)[0], magic(x)) - magic(x)
     high, low = table("LN2_", x)
     return n, n.fma(-low, n.fma(-high, x))

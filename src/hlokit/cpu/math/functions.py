@@ -15,11 +15,15 @@ from hlokit.cpu.math.basics import (
     MANTISSA,
     clamp,
     exponent_and_mantissa,
+    from_integer,
     horner,
     intrinsic_width,
+    magic,
     reduce_exp,
     scale,
+    scale_normal,
     table,
+    to_integer,
 )
 from hlokit.cpu.math.large_angle import correct_large
 from hlokit.cpu.math.pieces import has_pieces, odd_by_pieces
@@ -32,13 +36,13 @@ from hlokit.cpu.target import Target
 def exp(x: Value) -> Value:
     """0 below the least normal number (TYPE-11): with denormals, as of a masked softmax, all that follows would take
     the machine up to a hundred times longer."""
-    largest, least = (89.0, -87.33654022216797) if x.bits == 32 else (710.0, -708.3964185322641)
-    is_kept = x.compare("uge", least)
-    n, r = reduce_exp(x.value(largest).where(x > largest, x))
-    power = horner(r, (1.0, 1.0, *table("EXP", x)))
-    if not intrinsic_width(x):  # which leaves out the lanes that are not kept
-        n = n.where(is_kept, 0.0)
-    return scale(power, n).where(is_kept, 0.0)
+    least, most = (-87.33654022216797, 88.72283172607422) if x.bits == 32 else (-708.3964185322641, 709.782712893384)
+    goes_on = intrinsic_width(x) > 0  # AVX-512's instruction gives infinity beyond the greatest number
+    n, r = reduce_exp(x.value(most + 0.25).where(x > most + 0.25, x) if goes_on else x)
+    power = scale_normal(horner(r, (1.0, 1.0, *table("EXP", x))), n)
+    if not goes_on:
+        power = power.where(x.compare("ole", most), x + math.inf)
+    return power.where(x.compare("uge", least), 0.0)
 
 
 def expm1(x: Value) -> Value:
@@ -46,7 +50,7 @@ def expm1(x: Value) -> Value:
     n, r = reduce_exp(clamp(x, *bounds))
     p = horner(r, table("EXP", x)).fma(r * r, r)
     # of half the power: the whole one may be infinite where the result is not
-    half = scale(x.value(0.5), n)
+    half = scale_normal(x.value(0.5), n)
     result = p.fma(half, half - 0.5)
     result = result + result
     return x.where(x.abs() < 2.0 ** -(MANTISSA[x.scalar] + 2), result)
@@ -64,9 +68,9 @@ def tanh(x: Value) -> Value:
     near = (horner(square, table("TANH", x)) * square).fma(size, size)
     y = size * (2 * table("LOG2E_", x)[0])
     n = y.rounded()
-    power = scale(horner(y - n, table("EXP2_", x)), n)
+    power = scale_normal(horner(y - n, table("EXP2_", x)), n)
     far = 1.0 - x.value(2.0) / (power + 1.0)
-    return near.where(size < 0.87, far).copysign(x)
+    return near.where(size.compare("ult", 0.87), far).copysign(x)
 
 
 # -- logarithms
@@ -110,14 +114,13 @@ def _sine_of_reduced(r: Value, flip: Value) -> Value:
 
 def _reduce_angle(x: Value, shift: float) -> tuple[Value, Value]:
     """(r, k) with x = r + (k - shift) pi, |r| <= pi / 2; k is the lowest bit of the integer."""
-    magic = 1.5 * 2.0 ** MANTISSA[x.scalar]
     inverse = table("INVERSE_PI_", x)[0]
     if shift:
-        whole = x.fma(inverse, shift) + magic
-        n = (whole - magic) - shift
+        whole = x.fma(inverse, shift) + magic(x)
+        n = (whole - magic(x)) - shift
     else:
-        whole = x.fma(inverse, magic)
-        n = whole - magic
+        whole = x.fma(inverse, magic(x))
+        n = whole - magic(x)
     r = x
     for part in table("PI_", x):
         r = n.fma(-part, r)
@@ -189,8 +192,8 @@ def cbrt(x: Value) -> Value:
     is_small = size < 2.0 ** (1 - bias)
     lift = 3 * (bits // 3 + 1)
     size = (size * 2.0**lift).where(is_small, size)
-    whole = size.as_bits()
-    third = (whole.cast("sitofp", x.scalar) * (1 / 3)).cast("fptosi", f"i{x.bits}")
+    low = bits - 13  # bits of the mantissa that do not count
+    third = to_integer(from_integer(size.as_bits() >> low) * (1 / 3)) << low
     offset = int((bias - bias / 3 - 0.0425) * 2.0**bits)
     y = (third + offset).as_float()
     for _ in range(2 if x.bits == 32 else 3):
@@ -225,8 +228,8 @@ def _erf32(x: Value) -> Value:
     near = horner(square, coefficients.ERF_SMALL32).fma(size, size)
     q = horner(size, coefficients.ERFC_LOG2_32)
     n = q.rounded()
-    far = 1.0 - scale(horner(q - n, coefficients.EXP2_32), n)
-    return near.where(size < 0.92, far).copysign(x)
+    far = 1.0 - scale_normal(horner(q - n, coefficients.EXP2_32), n)
+    return near.where(size.compare("ult", 0.92), far).copysign(x)
 
 
 def _erf64(x: Value) -> Value:

@@ -119,6 +119,7 @@ class WindowPlan:
 
     parts      chunks that share the blocks of taps of the same sums, which are added up at the end
     keeps_rhs  weights are read where they lie
+    by_rows    tile by tile all panels are gone through, not panel by panel all tiles
     """
 
     space: WindowSpace
@@ -132,6 +133,7 @@ class WindowPlan:
     patch: int
     parts: int = 1
     keeps_rhs: bool = False
+    by_rows: bool = False
 
     @property
     def tile(self) -> int:
@@ -281,7 +283,18 @@ def _by_outputs(plan: WindowPlan, target: Target) -> WindowPlan | None:
         if patch * size > costs.MOST_PATCH_BYTES:
             return None
     keeps_rhs = s.together > 1 and may_keep_weights(s, target)
-    return replace(plan, axes=tuple(laid), panel_blocks=blocks, patch=patch, keeps_rhs=keeps_rhs)
+    plan = replace(plan, axes=tuple(laid), panel_blocks=blocks, patch=patch, keeps_rhs=keeps_rhs)
+    return replace(plan, by_rows=_goes_by_rows(plan))
+
+
+def _goes_by_rows(plan: WindowPlan) -> bool:
+    """Whether the result is large, has its features in rows, and each row takes little work."""
+    s = plan.space
+    size, panels = s.arithmetic.total.bytes, sum(p.count for p in plan.panels)
+    is_apart = s.shared or s.together > 1 or plan.keeps_rhs or plan.tap_blocks > 1
+    if is_apart or s.feature_dim != len(s.dimensions) - 1 or panels == 1:
+        return False
+    return s.elements * size >= costs.LARGE_RESULT and s.steps * plan.width * size <= costs.SHORT_PANEL
 
 
 def _by_taps(plan: WindowPlan, target: Target) -> WindowPlan | None:

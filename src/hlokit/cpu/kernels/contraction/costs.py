@@ -48,6 +48,9 @@ MOST_ROWS, MOST_COLUMNS = 1024, 256
 """Rows and columns of a product's chunk, at most."""
 AMX_LHS_BYTES = 3 << 18
 """Bytes of lhs, packed, in L2."""
+LARGE_RESULT, SHORT_PANEL = 1 << 21, 1 << 14
+"""Bytes of a convolution's result, at least, and of a panel of weights, at most, for which tiles take one panel after
+the other: of larger panels one stays in the first cache, smaller results lie in caches."""
 PATCH_BYTES, MOST_PATCH_BYTES = 1 << 18, 1 << 20
 """Input that a convolution's chunk works on: with a panel of weights it is to fit L2; and what may lie on the stack."""
 AMX_PATCH_BYTES = 7 << 17

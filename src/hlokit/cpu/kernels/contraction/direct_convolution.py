@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from hlokit.cpu.costs import LINE_BYTES
 from hlokit.cpu.kernels.contraction import costs
@@ -154,11 +155,13 @@ class _Chunks:
             inputs = inputs[affine(self.fn, 0, moves)]
         elif not s.shared:
             InputPatch(plan, self.base, inputs, starts)
+        if plan.by_rows:
+            self._by_rows(taps, panel_block, inputs)
+            return
         for panel, nth, place in _panels(self.fn, plan, panel_block):
             if s.shared:
                 FeaturePatch(plan, panel, self.base, inputs, starts, nth)
-            feature = affine(self.fn, panel.first, [(self.group, s.output.size), (nth, panel.vectors * plan.lanes)])
-            tiles = _Tiles(self.call, self.module, plan, panel, feature, self.bounds, self.firsts)
+            tiles = self._tiles(panel, nth)
             tiles.weights, tiles.begin = self._weights(panel, nth, taps), place * plan.tiles
             if kept is not None:
                 cut = plan.cut_axis
@@ -166,6 +169,24 @@ class _Chunks:
                 tiles.kept, tiles.last = kept
                 tiles.taps = left.least(plan.axes[cut or 0].taps)
             tiles.over(plan.order, inputs, {}, {}, place)
+
+    def _by_rows(self, taps: Sequence[Index], panel_block: Index, inputs: Pointer) -> None:
+        """Tile by tile all panels: what is stored, and what an epilogue reads, goes along rows of the result."""
+
+        def call(inputs: Pointer | None, sizes: dict[int, int], index: dict[int, Index], number: Index) -> None:
+            for panel, nth, _ in _panels(self.fn, self.plan, panel_block):
+                tiles = self._tiles(panel, nth)
+                tiles.weights = self._weights(panel, nth, taps)
+                tiles.call_tile(inputs, sizes, index, number)
+
+        tiles = self._tiles(self.plan.panels[0], self.fn.index(0))
+        tiles.over(self.plan.order, inputs, {}, {}, self.fn.index(0), call)
+
+    def _tiles(self, panel: Panel, nth: Index) -> _Tiles:
+        """The loops over the tiles of a panel."""
+        plan = self.plan
+        feature = affine(self.fn, panel.first, [(self.group, self.s.output.size), (nth, panel.vectors * plan.lanes)])
+        return _Tiles(self.call, self.module, plan, panel, feature, self.bounds, self.firsts)
 
     def _starts(self, taps: Sequence[Index]) -> list[Index]:
         """Each axis's place that the first output meets with this tap."""
@@ -231,6 +252,9 @@ def _first_of(laid: Laid, part: Index) -> Index:
     return part * cut.least + part.least(cut.extra) if cut.extra else part * cut.least
 
 
+_Call: TypeAlias = Callable[["Pointer | None", dict[int, int], dict[int, Index], Index], None]
+
+
 class _Tiles:
     """The loops over tiles of one panel: a range of parts along each axis, whose first outputs are given.
 
@@ -260,15 +284,22 @@ class _Tiles:
         self.feature, self.bounds, self.firsts = feature, bounds, firsts
 
     def over(
-        self, axes: Sequence[int], inputs: Pointer | None, sizes: dict[int, int], index: dict[int, Index], number: Index
+        self,
+        axes: Sequence[int],
+        inputs: Pointer | None,
+        sizes: dict[int, int],
+        index: dict[int, Index],
+        number: Index,
+        call: _Call | None = None,
     ) -> None:
         """axes: numbers of those to loop over. sizes: of the tile so far. index: of its first output, by axis.
 
         inputs  None: the tiles are done but for the totals
         number  the panel's; then the tile's, in the block
+        call    writes what is done at each tile; None: `call_tile`
         """
         if not axes:
-            self._call(inputs, sizes, index, number)
+            (call or self.call_tile)(inputs, sizes, index, number)
             return
         axis = axes[0]
         laid, (low, high) = self.plan.axes[axis], self.bounds[axis]
@@ -284,7 +315,7 @@ class _Tiles:
                 places = [(output, laid.per_output), (self.firsts[axis], -laid.per_output)]
                 moved = inputs[affine(self.fn, 0, places)]
             tile = number * min(laid.block, laid.cut.parts) + (part - before)
-            self.over(axes[1:], moved, {**sizes, axis: size}, {**index, axis: output}, tile)
+            self.over(axes[1:], moved, {**sizes, axis: size}, {**index, axis: output}, tile, call)
 
         fn = self.fn
         for size, first, last in laid.cut.sizes:
@@ -295,7 +326,7 @@ class _Tiles:
             with self.fn.loop(*bounds) as loop:
                 at(loop.index, size)
 
-    def _call(self, inputs: Pointer | None, sizes: dict[int, int], index: dict[int, Index], number: Index) -> None:
+    def call_tile(self, inputs: Pointer | None, sizes: dict[int, int], index: dict[int, Index], number: Index) -> None:
         """The tile of these sizes."""
         fn, plan, s = self.fn, self.plan, self.plan.space
         rows, columns, is_total = sizes[plan.rows], sizes[plan.columns], inputs is None
