@@ -101,9 +101,11 @@ def _unroll(loops: Loops, nodes: Sequence[Node], places: Mapping[Node, Nesting],
     """Vectors in a step of the vector loop."""
     axis = loops.vector
     inner = sum(1 for n in nodes if axis is not None and n.deps & axis.bit)
-    unroll = 4 if inner <= 14 else 2 if inner <= 40 or _most_held(nodes, axis) <= _HELD else 1
+    unroll = 4 if inner <= 14 else 2 if inner <= 40 else 1
     if axis is None:
         return unroll
+    if unroll == 1 and (_most_held(nodes, axis) <= _HELD or _is_chain(nodes, axis)):
+        unroll = 2  # the chains of operations of two steps overlap
     if any(n.op == "fold" and n.data.scan is axis for n in nodes):
         return 1
     if any(axis in places[fold].loops and _is_long(fold) for fold in folds):
@@ -119,13 +121,30 @@ _REGISTERS = 24
 
 
 _HELD = 4
-"""Vectors that a long step may hold for two steps to go at once: their chains of operations overlap."""
+"""Vectors that a long step may hold for two steps to go at once."""
+_UNDER_WAY = 150
+"""Cycles of operations that a core has under way at once where none waits for another."""
+_AT_ONCE = 3
+"""Operations that it does in a cycle."""
+_FLOAT_CYCLES = 4
+"""Cycles from a sum or product of floats to what needs it."""
 
 
-def _most_held(nodes: Sequence[Node], axis: LoopAxis | None) -> int:
+def _is_chain(nodes: Sequence[Node], axis: LoopAxis) -> bool:
+    """Whether a step waits for its longest chain of operations, which is too long for the next steps to begin meanwhile."""
+    ready: dict[Node, float] = {}
+    work = 0.0
+    for node in nodes:
+        if node.deps & axis.bit:
+            cost = cost_of(node.op)
+            before = max([ready.get(child, 0.0) for child in children(node)], default=0.0)
+            ready[node] = before + cost * (_FLOAT_CYCLES if node.dtype.is_floating else 1)
+            work += cost
+    return max(ready.values(), default=0.0) > max(_UNDER_WAY, work / _AT_ONCE)
+
+
+def _most_held(nodes: Sequence[Node], axis: LoopAxis) -> int:
     """Vectors held at a time at most, if the nodes are computed in this order; choices of constants are free."""
-    if axis is None:
-        return 0
     free = {n for n in nodes if n.dtype.kind == "pred" or not n.deps & axis.bit}
     held = {n for n in nodes if n not in free and not (n.args and all(a in free for a in n.args))}
     last = {child: k for k, node in enumerate(nodes) for child in children(node) if child in held}
