@@ -131,7 +131,7 @@ _FLOAT_CYCLES = 4
 
 
 def _is_chain(nodes: Sequence[Node], axis: LoopAxis) -> bool:
-    """Whether a step waits for its longest chain of operations, which is too long for the next steps to begin meanwhile."""
+    """Whether a step waits for its longest chain of operations, too long for the next steps to begin meanwhile."""
     ready: dict[Node, float] = {}
     work = 0.0
     for node in nodes:
