@@ -49,14 +49,14 @@ class ConstantFolding(Pass):
         return changed
 
     def _folded(self, instruction: Instruction) -> Literal | None:
-        shape = instruction.shape
+        shape, operands = instruction.shape, instruction.operands
+        if not operands or not all(isinstance(o.op, Constant) and not o.op.literal.is_elided for o in operands):
+            return None
         if isinstance(instruction.op, Broadcast) or not shape.is_array or shape.is_dynamic or shape.size > self.limit:
             return None  # a broadcast says more than its elements would
-        if not instruction.operands or instruction.called or not is_repeatable(instruction, {}):
+        if instruction.called or not is_repeatable(instruction, {}):
             return None
         if not self.sums and _sums_products(instruction):
-            return None
-        if not all(isinstance(o.op, Constant) and not o.op.literal.is_elided for o in instruction.operands):
             return None
         try:
             return Literal(shape, _value(instruction))

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from hlokit.cpu.costs import LINE_BYTES
 from hlokit.cpu.loops.arithmetic import NodeEmitter, parts_of
-from hlokit.cpu.loops.expr import Node, index_deps, reachable, runtime_nodes
+from hlokit.cpu.loops.expr import LoopAxis, Node, index_deps, reachable, runtime_nodes
 from hlokit.cpu.loops.folding import FoldBuilder
 from hlokit.cpu.loops.space import IterationSpace
 from hlokit.cpu.lower.leaf import Leaf, Source
@@ -88,7 +89,11 @@ class Recomputation:
     def check_invariant(self, leaf: Leaf, index: Index, cost: int, value: Any) -> None:
         """Cuts values that do not depend on an outer loop, yet on one in it: each of its steps computes them again."""
         around = self.space.around
-        if cost < _COSTLY_INVARIANT or not around or not leaf.shape.rank:
+        if not around or not leaf.shape.rank:
+            return
+        if _is_apart(value, around[-1]):
+            cost += _GATHER
+        if cost < _COSTLY_INVARIANT:
             return
         deps = index_deps(index)
         last = max((k for k, axis in enumerate(around) if axis.bit & (deps | self.folds.inside)), default=-1)
@@ -130,3 +135,10 @@ class Recomputation:
                 inside = min(axis.extent, -(-(high - low) // abs(c)))
                 steps[axis] = min(steps[axis], axis.extent - inside if guard.op == "not" else inside)
         return prod(steps.values())
+
+
+def _is_apart(value: Any, axis: LoopAxis) -> bool:
+    """Whether it is an element in memory, at each step of the axis in another line."""
+    if not isinstance(value, Node) or value.op != "load":
+        return False
+    return abs(value.data[1].coefficient(axis)) * value.dtype.numpy.itemsize >= LINE_BYTES
