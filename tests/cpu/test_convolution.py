@@ -13,6 +13,7 @@ import pytest
 from hlokit.cpu.jit.objects import Library, compile_object
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.convolution import ConvolutionPlan, plan_convolution
+from hlokit.cpu.kernels.contraction.convolution_plan import planned
 from hlokit.cpu.kernels.contraction.depthwise import FeaturePatch
 from hlokit.cpu.kernels.contraction.direct_convolution import TiledConvolution
 from hlokit.cpu.kernels.contraction.elements import write
@@ -319,6 +320,26 @@ def test_sums_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(costs, "CONVOLUTION_CHUNK", 1 << 12)
     op, lhs, rhs = CASES[name]
     check(op, dtypes.f32[lhs], dtypes.f32[rhs])
+
+
+@pytest.mark.parametrize("name", ["nhwc_3x3", "small_images", "input_gradient_stride_2"])
+def test_all_panels_tile_by_tile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a result is large and takes little work."""
+    monkeypatch.setattr(costs, "LARGE_RESULT", 0)
+    monkeypatch.setattr(costs, "SHORT_PANEL", 1 << 30)
+    op, lhs, rhs = CASES[name]
+    rhs = (*rhs[:3], rhs[3] * 9)  # several panels, the last of which is not full
+    shapes = dtypes.f32[lhs], dtypes.f32[rhs]
+    plan = planned(window_space(op.contraction(shapes), shapes, op.infer(*shapes), host()), host())
+    assert plan is not None and plan.by_rows
+    check(op, *shapes)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_tile_by_tile(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "LARGE_RESULT", 0)
+    monkeypatch.setattr(costs, "SHORT_PANEL", 1 << 30)
+    test_random(seed)
 
 
 @pytest.mark.parametrize("seed", range(40))

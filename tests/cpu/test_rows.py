@@ -209,6 +209,24 @@ ENTRY e {{
     assert any("it is the same in" in why for _, _, why in compiled.reasons)
 
 
+def test_a_column_that_each_row_reads_is_stored() -> None:
+    """Its elements lie in lines of their own, all of which each row would read again: 300 times as long."""
+    text = """HloModule m
+ENTRY e {
+  x = f32[300,512] parameter(0)
+  y = f32[40,300] parameter(1)
+  column = f32[300,1] slice(x), slice={[0:300],[7:8]}
+  line = f32[300] reshape(column)
+  all = f32[40,300] broadcast(line), dimensions={1}
+  ROOT sum = f32[40,300] add(y, all)
+}"""
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=shape).astype(np.float32) for shape in ((300, 512), (40, 300)))
+    compiled = hk.compile(hk.parse(text))
+    np.testing.assert_array_equal(compiled(x, y), y + x[:, 7])
+    assert any("it is the same in 40 steps" in why for _, _, why in compiled.reasons)
+
+
 @pytest.mark.parametrize(("rows", "count", "asks"), [(1024, 1024, True), (64, 1024, False), (1100, 1000, True)])
 def test_rows_of_large_arrays_are_asked_for(rows: int, count: int, asks: bool) -> None:
     """By the pass that goes through a row for the second time, not by every pass."""
