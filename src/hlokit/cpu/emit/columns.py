@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from hlokit.cpu import costs
 from hlokit.cpu.emit.folds import Folds
 from hlokit.cpu.emit.loops import axis_loop, vector_loop, vector_steps
+from hlokit.cpu.emit.rows import Row
 from hlokit.cpu.emit.scope import Scope
-from hlokit.cpu.emit.values import row_place
-from hlokit.cpu.llvm import Function, Index, Pointer, Value, register_type
+from hlokit.cpu.llvm import Index, Value
 from hlokit.cpu.loops.expr import Fold, LoopAxis, Node, reachable
 from hlokit.forms.primitives import cost_of
-from hlokit.types.dtype import DType
 
 _VECTORS = 4
 """Vectors of a row in a step."""
@@ -83,21 +82,19 @@ class ColumnFolds:
         steps = steps._replace(wide=min(steps.wide, _VECTORS * steps.lanes), together=False)
         inits = [init for fold in group for init in fold.data.inits]
         length = -(-axis.extent // steps.lanes) * steps.lanes
-        rows = [_row(fn, init.dtype, length) for init in inits]
+        rows = [Row.of(fn, init.dtype, length) for init in inits]
 
         def keep(found: Sequence[Value], inner: Scope) -> list[Value]:
             for row, value in zip(rows, found, strict=True):
                 value = values.spread(value, inner.lanes, inner)
-                with inner.region:
-                    row_place(row, inner).store(value)
+                row.store(value, inner)
             return []
 
         def start(inner: Scope, _: Index, carried: list[Value]) -> list[Value]:
             return keep([values.value(init, inner) for init in inits], inner)
 
         def step(inner: Scope, _: Index, carried: list[Value]) -> list[Value]:
-            with inner.region:
-                former = [row_place(row, inner).load(inner.lanes) for row in rows]
+            former = [row.load(inner) for row in rows]
             return keep(self.folds.stepped(group, former, inner), inner)
 
         def nest(around: Scope, bound: Sequence[LoopAxis]) -> list[Value]:
@@ -114,8 +111,3 @@ class ColumnFolds:
         places = iter(rows)
         for fold in group:
             self.folds.rows[fold] = [next(places) for _ in fold.data.inits]
-
-
-def _row(fn: Function, dtype: DType, length: int) -> Pointer:
-    type = register_type(dtype)
-    return fn.local(type, length, costs.LINE_BYTES).to(type, dtype.bits // 8)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from hlokit.cpu.emit.loops import axis_loop, by_vectors
+from hlokit.cpu.emit.rows import Row
 from hlokit.cpu.emit.scope import Scope
-from hlokit.cpu.emit.values import Values, row_place
-from hlokit.cpu.llvm import Index, LaneMask, Pointer, Value, register_type
+from hlokit.cpu.emit.values import Values
+from hlokit.cpu.llvm import Index, LaneMask, Value
 from hlokit.cpu.loops.expr import HOLE, Fold, LoopAxis, Node, children, reachable, runtime_nodes
 from hlokit.cpu.loops.reassociation import counter
 from hlokit.cpu.math import primitives
@@ -24,7 +25,7 @@ class Folds:
         roots = [r for s in self.loops.stores for r in (s.node, *s.guards, *runtime_nodes(s.place))]
         self.all = [n for n in reachable(roots) if n.op == "fold"]
         self._groups = self._fold_groups()
-        self.rows: dict[Node, list[Pointer]] = {}
+        self.rows: dict[Node, list[Row]] = {}
         values.writers["fold"] = self._fold
 
     def _fold_groups(self) -> dict[Node, list[Node]]:
@@ -55,8 +56,7 @@ class Folds:
 
     def _fold(self, node: Node, scope: Scope) -> list[Value]:
         if node in self.rows:
-            with scope.region:
-                return [row_place(row, scope).load(scope.lanes) for row in self.rows[node]]
+            return [row.load(scope) for row in self.rows[node]]
         group = [f for f in self._groups[node] if f not in scope.memo]
         for fold in group:
             for init in fold.data.inits:
@@ -167,16 +167,15 @@ class Folds:
             wide *= 2
         return wide
 
-    def _rows(self, group: list[Node], axis: LoopAxis, wide: int, scope: Scope) -> dict[Node, Pointer]:
+    def _rows(self, group: list[Node], axis: LoopAxis, wide: int, scope: Scope) -> dict[Node, Row]:
         """Memory for the nodes that these folds compute and the main loop needs again."""
-        rows: dict[Node, Pointer] = {}
+        rows: dict[Node, Row] = {}
         for node in self.loops.spills:
             if axis is not self.loops.vector or ("row", node) in scope.memo:
                 continue
             if any(fold.deps == node.deps & ~axis.bit and node in self._order_of_bodies(fold) for fold in group):
                 count = -(-axis.extent // wide) * wide
-                type = register_type(node.dtype)
-                rows[node] = self.emission.fn.local(type, count, 64).to(type, 4)
+                rows[node] = Row.of(self.emission.fn, node.dtype, count)
         return rows
 
     def _order_of_bodies(self, fold: Node) -> set[Node]:
@@ -230,13 +229,12 @@ def _in_order(low: Sequence[Value], high: Sequence[Value], count: int) -> tuple[
     return [first for first, _ in pairs], [second for _, second in pairs]
 
 
-def _keep_rows(rows: dict[Node, Pointer], scope: Scope) -> None:
+def _keep_rows(rows: dict[Node, Row], scope: Scope) -> None:
     """Stores what the step has computed of them; a masked rest may store more, for which rows have room."""
     for node, row in rows.items():
         value = scope.memo.get(node)
         if value is not None and value.lanes == scope.lanes:
-            with scope.region:
-                row_place(row, scope).store(value)
+            row.store(value, scope)
 
 
 def identity_value(name: str, dtype: DType) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hlokit.cpu.emit.rows import Row
 from hlokit.cpu.emit.scope import Emission, Scope
-from hlokit.cpu.llvm import IfElse, Pointer, Value
+from hlokit.cpu.llvm import IfElse, Value
 from hlokit.cpu.loops.expr import Node, children, reachable
 from hlokit.cpu.math import companions, primitives
 from hlokit.cpu.math.functions import has_short_rsqrt
@@ -30,7 +31,7 @@ class Values:
         found = scope.holder(node.deps).memo.get(node)
         if found is not None:
             return found
-        kept: dict[Node, Pointer] = {}
+        kept: dict[Node, Row] = {}
         loops = self.emission.loops
         if loops.spills and scope.lane_axis is loops.vector:
             for below in self.order(node):  # folds outside, which fill rows, before what reads the rows
@@ -43,7 +44,7 @@ class Values:
             if below not in holder.memo:
                 row = kept.get(below)
                 writer = self.writers.get(below.op, self.primitive)
-                holder.memo[below] = writer(below, holder) if row is None else _from_row(row, holder)
+                holder.memo[below] = writer(below, holder) if row is None else row.load(holder)
         return scope.holder(node.deps).memo[node]
 
     def order(self, node: Node) -> list[Node]:
@@ -69,9 +70,9 @@ class Values:
 
     # -- rows: what a fold computed and the main loop needs again
 
-    def _kept(self, scope: Scope) -> dict[Node, Pointer]:
+    def _kept(self, scope: Scope) -> dict[Node, Row]:
         """The nodes that a row holds for the lanes of this scope."""
-        found: dict[Node, Pointer] = {}
+        found: dict[Node, Row] = {}
         outer: Scope | None = scope
         while outer is not None:
             for node in self.emission.loops.spills:
@@ -81,7 +82,7 @@ class Values:
             outer = outer.parent
         return found
 
-    def _order_to(self, node: Node, kept: dict[Node, Pointer]) -> list[Node]:
+    def _order_to(self, node: Node, kept: dict[Node, Row]) -> list[Node]:
         """As `order`, but rows need nothing."""
         return reachable([node], lambda here: [] if here in kept else _needed(here))
 
@@ -165,18 +166,6 @@ def _part(node: Node, scope: Scope) -> Value:
 
 def _hole(node: Node, scope: Scope) -> Value:
     raise AssertionError("a hole outside a combiner")
-
-
-def row_place(row: Pointer, scope: Scope) -> Pointer:
-    """The place in a row of the lanes of this scope."""
-    axis = scope.lane_axis
-    assert axis is not None
-    return row[scope.of_axis(axis).axes[axis]]
-
-
-def _from_row(row: Pointer, scope: Scope) -> Value:
-    with scope.region:
-        return row_place(row, scope).load(scope.lanes)
 
 
 def _needed(node: Node) -> Sequence[Node]:
