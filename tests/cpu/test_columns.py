@@ -128,3 +128,24 @@ def test_other_columns_are_summed_in_registers(rowwise: list[int], shape: str, b
     x = np.random.default_rng(0).normal(size=[int(n) for n in shape.split(",")]).astype(np.float32)
     agrees(program(shape, body), x, rtol=1e-4, atol=1e-4)
     assert not rowwise
+
+
+@pytest.mark.parametrize("columns", [2048, 2100, 2051])
+@pytest.mark.parametrize(("op", "limit", "start"), [("or", 3, "false"), ("and", -3, "true")])
+def test_truth_values_of_columns_are_found_row_by_row(
+    rowwise: list[int], op: str, limit: int, start: str, columns: int
+) -> None:
+    """Vectors of several widths keep them and read them again."""
+    text = f"""HloModule m
+both {{ a = pred[] parameter(0) b = pred[] parameter(1) ROOT r = pred[] {op}(a, b) }}
+ENTRY e {{
+  x = f32[512,{columns}] parameter(0)
+  limit = f32[] constant({limit})
+  limits = f32[512,{columns}] broadcast(limit), dimensions={{}}
+  above = pred[512,{columns}] compare(x, limits), direction=GT
+  start = pred[] constant({start})
+  ROOT found = pred[{columns}] reduce(above, start), dimensions={{0}}, to_apply=both
+}}"""
+    x = np.random.default_rng(0).normal(size=(512, columns)).astype(np.float32)
+    agrees(hk.parse(text), x)
+    assert rowwise
