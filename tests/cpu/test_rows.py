@@ -209,7 +209,8 @@ ENTRY e {{
     assert any("it is the same in" in why for _, _, why in compiled.reasons)
 
 
-def test_a_column_that_each_row_reads_is_stored() -> None:
+@pytest.mark.parametrize("type", ["f32", "s8", "c64"])
+def test_a_column_that_each_row_reads_is_stored(type: str) -> None:
     """Its elements lie in lines of their own, all of which each row would read again: 300 times as long."""
     text = """HloModule m
 ENTRY e {
@@ -220,9 +221,9 @@ ENTRY e {
   all = f32[40,300] broadcast(line), dimensions={1}
   ROOT sum = f32[40,300] add(y, all)
 }"""
-    rng = np.random.default_rng(0)
-    x, y = (rng.normal(size=shape).astype(np.float32) for shape in ((300, 512), (40, 300)))
-    compiled = hk.compile(hk.parse(text))
+    rng, numpy = np.random.default_rng(0), hk.parse_shape(f"{type}[]").dtype.numpy
+    x, y = ((9 * rng.normal(size=shape)).astype(numpy) for shape in ((300, 512), (40, 300)))
+    compiled = hk.compile(hk.parse(text.replace("f32", type)))
     np.testing.assert_array_equal(compiled(x, y), y + x[:, 7])
     assert any("it is the same in 40 steps" in why for _, _, why in compiled.reasons)
 

@@ -139,6 +139,5 @@ class Recomputation:
 
 def _is_apart(value: Any, axis: LoopAxis) -> bool:
     """Whether it is an element in memory, at each step of the axis in another line."""
-    if not isinstance(value, Node) or value.op != "load":
-        return False
-    return abs(value.data[1].coefficient(axis)) * value.dtype.numpy.itemsize >= LINE_BYTES
+    first = parts_of([value])[0]
+    return first.op == "load" and abs(first.data[1].coefficient(axis)) * first.dtype.numpy.itemsize >= LINE_BYTES
