@@ -25,6 +25,14 @@ COPY_CHUNK_BYTES = 256 << 10
 DEINTERLEAVED = 8
 """Elements from one lane to the next up to which whole vectors are read and shuffled; beyond, lanes are gathered."""
 
+# -- arithmetic
+
+FLOAT_CYCLES = 4
+"""Cycles from a sum or product of floats to what needs it."""
+OPERATIONS_A_CYCLE, CYCLES_IN_FLIGHT = 3, 150
+"""Operations that a core does in a cycle, and cycles of operations that it has in flight, where none waits for
+another."""
+
 # -- asking for memory before it is read
 
 PREFETCHED_ARRAY = 4 << 20

@@ -149,7 +149,7 @@ class _Reference(ref[Affine]):
 
 
 _interned: dict[tuple[int, _Terms], _Reference] = {}
-"""As a WeakValueDictionary, whose methods are Python code: half of the time of a sum."""
+"""A WeakValueDictionary would do, but its methods are Python code."""
 
 
 def _forget(reference: _Reference) -> None:

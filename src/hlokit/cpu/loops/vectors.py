@@ -122,12 +122,6 @@ _REGISTERS = 24
 
 _HELD = 4
 """Vectors that a long step may hold for two steps to go at once."""
-_UNDER_WAY = 150
-"""Cycles of operations that a core has under way at once where none waits for another."""
-_AT_ONCE = 3
-"""Operations that it does in a cycle."""
-_FLOAT_CYCLES = 4
-"""Cycles from a sum or product of floats to what needs it."""
 
 
 def _is_chain(nodes: Sequence[Node], axis: LoopAxis) -> bool:
@@ -138,9 +132,9 @@ def _is_chain(nodes: Sequence[Node], axis: LoopAxis) -> bool:
         if node.deps & axis.bit:
             cost = cost_of(node.op)
             before = max([ready.get(child, 0.0) for child in children(node)], default=0.0)
-            ready[node] = before + cost * (_FLOAT_CYCLES if node.dtype.is_floating else 1)
+            ready[node] = before + cost * (costs.FLOAT_CYCLES if node.dtype.is_floating else 1)
             work += cost
-    return max(ready.values(), default=0.0) > max(_UNDER_WAY, work / _AT_ONCE)
+    return max(ready.values(), default=0.0) > max(costs.CYCLES_IN_FLIGHT, work / costs.OPERATIONS_A_CYCLE)
 
 
 def _most_held(nodes: Sequence[Node], axis: LoopAxis) -> int:

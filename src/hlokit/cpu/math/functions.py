@@ -37,10 +37,10 @@ def exp(x: Value) -> Value:
     """0 below the least normal number (TYPE-11): with denormals, as of a masked softmax, all that follows would take
     the machine up to a hundred times longer."""
     least, most = (-87.33654022216797, 88.72283172607422) if x.bits == 32 else (-708.3964185322641, 709.782712893384)
-    goes_on = intrinsic_width(x) > 0  # AVX-512's instruction gives infinity beyond the greatest number
-    n, r = reduce_exp(x.value(most + 0.25).where(x > most + 0.25, x) if goes_on else x)
+    overflows = intrinsic_width(x) > 0  # to infinity, by AVX-512's instruction
+    n, r = reduce_exp(x.value(most + 0.25).where(x > most + 0.25, x) if overflows else x)
     power = scale_normal(horner(r, (1.0, 1.0, *table("EXP", x))), n)
-    if not goes_on:
+    if not overflows:
         power = power.where(x.compare("ole", most), x + math.inf)
     return power.where(x.compare("uge", least), 0.0)
 

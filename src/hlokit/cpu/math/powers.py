@@ -6,7 +6,7 @@ import math
 
 from hlokit.cpu.llvm import Value, unlikely
 from hlokit.cpu.math import coefficients
-from hlokit.cpu.math.basics import clamp, exponent_and_mantissa, horner, masked, reduce_exp, scale, table
+from hlokit.cpu.math.basics import clamp, exponent_and_mantissa, horner, magic, masked, reduce_exp, scale, table
 from hlokit.cpu.math.pieces import WIDTH, chosen, has_pieces
 
 
@@ -82,9 +82,8 @@ def _log_times(x: Value, y: Value) -> tuple[Value, Value]:
 
 def _exp_of_pair(x: Value, rest: Value) -> tuple[Value, Value]:
     """(n, power) with exp(x + rest) = 2^n power, where the rest is small."""
-    magic = 1.5 * 2.0**23
     ln2, ln2_rest = coefficients.LOG_LN2_32
-    n = x.fma(coefficients.LOG2E_32[0], magic) - magic
+    n = x.fma(coefficients.LOG2E_32[0], magic(x)) - magic(x)
     r = n.fma(-ln2, x) + n.fma(-ln2_rest, rest)
     return n, horner(r, (1.0, 1.0, *coefficients.EXP_PAIR32))
 
