@@ -209,17 +209,20 @@ def test_cholesky(element: str, target: str, lower: bool, size: int, batch: tupl
     assert compiled(other, backwards=True)[0].tobytes() == factor.tobytes()
 
 
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("target", ["host", "avx2"])
 @pytest.mark.parametrize(
     ("element", "size", "batch"), [("f32", 3, 2), ("f64", 70, 2), ("c64", 40, 5), ("f32", 3, 40), ("c128", 10, 4)]
 )
-def test_a_matrix_without_factor_is_nan(element: str, size: int, batch: int) -> None:
+def test_a_matrix_without_factor_is_nan(element: str, size: int, batch: int, target: str, lower: bool) -> None:
     a = definite(element, size, (batch,))
     a[1, size - 1, size - 1] = -1
-    a[0, 2, 1] = np.nan
-    op, compiled = factorizer(a, True, host())
+    a[0, 2, 1] = a[0, 1, 2] = np.nan
+    op, compiled = factorizer(a, lower, TARGETS[target]())
     (factor,) = compiled(a)
     assert np.isnan(factor[:2]).all()
     assert_near(factor[2:], op.reference(a)[2:], element)
+    assert compiled(a, backwards=True)[0].tobytes() == factor.tobytes()
 
 
 @pytest.mark.parametrize("sizes", [(0, 3, 3), (2, 0, 0)])

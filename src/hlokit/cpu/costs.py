@@ -22,6 +22,9 @@ STREAMED_ARRAY_BYTES = 1 << 20
 COPY_CHUNK_BYTES = 256 << 10
 """Bytes of a chunk: copies of twice as many are shared among threads."""
 
+TILE_ROW_BYTES = 128
+"""Bytes of each row that a transposition reads before it goes on to the next rows. As many rows of its result are
+written at a time; where their distance is a power of two, few of them stay in a near cache."""
 DEINTERLEAVED = 8
 """Elements from one lane to the next up to which whole vectors are read and shuffled; beyond, lanes are gathered."""
 

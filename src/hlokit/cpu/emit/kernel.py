@@ -15,7 +15,7 @@ from hlokit.cpu.emit.scans import Scans
 from hlokit.cpu.emit.scope import Body, BufferTable, Emission, Scope
 from hlokit.cpu.llvm import I1, Function, Index, Value
 from hlokit.cpu.loops.expr import LoopAxis
-from hlokit.cpu.loops.nest import BLOCK, Loops, Store
+from hlokit.cpu.loops.nest import Loops, Store
 from hlokit.cpu.target import Target
 
 _WRITTEN_OUT = 4
@@ -166,7 +166,7 @@ class KernelWriter:
 
     def _tiles(self, scope: Scope, tile: LoopAxis) -> None:
         """The steps of the tile axis, some at once: all of them, or those of the block that an outer loop is at."""
-        fn, extent = self.fn, tile.extent
+        fn, extent, block = self.fn, tile.extent, self.loops.block
         rows = min(self.loops.rows, extent)
         whole = extent // rows * rows
         end = fn.index(whole)
@@ -185,12 +185,12 @@ class KernelWriter:
         assert outer.block is not None
         if "block ends" not in outer.memo:
             with outer.region:
-                low = outer.block * BLOCK
-                high = low + BLOCK
-                within = high if extent % BLOCK == 0 else high.smin(whole)
+                low = outer.block * block
+                high = low + block
+                within = high if extent % block == 0 else high.smin(whole)
                 outer.memo["block ends"] = low, within, high >= extent
         low, high, is_last = outer.memo["block ends"]
-        scope.loop(low, high, rows, [], self._columns(tile, rows), runs=extent % BLOCK == 0)
+        scope.loop(low, high, rows, [], self._columns(tile, rows), runs=extent % block == 0)
         if whole < extent:
             with scope.region.when(is_last):
                 last()

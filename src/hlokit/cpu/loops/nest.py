@@ -8,9 +8,6 @@ from typing import TypeAlias
 from hlokit.cpu.loops.expr import Buffer, Fold, LoopAxis, Node, affine_deps, affine_of, runtime_nodes
 from hlokit.forms.affine import Affine
 
-BLOCK = 64
-"""Steps of the tile axis that are done together for all of the vector axis: rows are read by whole lines."""
-
 Span: TypeAlias = tuple[int, int]
 """Steps of an axis: the first, and the one after the last."""
 
@@ -67,6 +64,7 @@ class Loops:
     in_place   buffers that are written where another is read: what was loaded is in the caches anyway
     tile       the axis along which loads are read by rows and transposed (see tiles), or None
     rows       steps of the tile axis that are written out side by side
+    block      steps of the tile axis that are done together for all of the vector axis, where it is the outer one
     pieces     spans of axes that have code of their own (see segments)
     parted     how chunks share the updates of a scatter (see parted), or None
     spills     costly nodes that a fold computes along the vector axis and the main loop needs again: kept in a row
@@ -90,13 +88,14 @@ class Loops:
     whole: tuple[list[LoopAxis], list[Store]] | None = None
     tile: LoopAxis | None = None
     rows: int = 1
+    block: int = 1
     parted: Parted | None = None
     pieces: dict[LoopAxis, list[Span]] = field(default_factory=dict[LoopAxis, "list[Span]"])
 
     def steps(self, axis: LoopAxis) -> int:
         """The trip count of its loop of the main nest: a tile axis outside the vector axis goes by blocks."""
         if axis is self.tile and self.order[-1] is not axis:
-            return -(-axis.extent // BLOCK)
+            return -(-axis.extent // self.block)
         return axis.extent
 
 

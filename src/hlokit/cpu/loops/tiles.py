@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from hlokit.cpu import costs
 from hlokit.cpu.loops.expr import LoopAxis, Node
-from hlokit.cpu.loops.nest import BLOCK, Loops, Store, runtime_deps, stride_cost
+from hlokit.cpu.loops.nest import Loops, Store, runtime_deps, stride_cost
 from hlokit.forms.affine import Affine
 
 _PIECE = 16
@@ -55,14 +56,17 @@ def choose(loops: Loops, nodes: Sequence[Node]) -> None:
         return
     loops.vector, loops.tile = found
     one, two = found
+    read = [n for n in loads if is_transposed(n.data[1], one, two, n.args)]
+    size = max(n.dtype.numpy.itemsize for n in read)
+    loops.block = costs.TILE_ROW_BYTES // size
+    if size > 1:  # lines of results are written whole
+        loops.lanes = max(loops.lanes, costs.LINE_BYTES // size)
     others = [axis for axis in loops.order if axis is not one and axis is not two]
-    loops.order = [*others, two, one] if two.extent > BLOCK else [*others, one, two]
+    loops.order = [*others, two, one] if two.extent > loops.block else [*others, one, two]
     loops.spills = []
     elements = prod(axis.extent for axis in loops.order)
     loops.work = max(best * elements * 0.02, elements * 0.1)
-    sizes = [piece(n.dtype.numpy.itemsize) // n.data[1].coefficient(two)
-             for n in loads if is_transposed(n.data[1], one, two, n.args)]  # fmt: skip
-    loops.rows = max(1, *sizes)
+    loops.rows = max(1, *(piece(n.dtype.numpy.itemsize) // n.data[1].coefficient(two) for n in read))
     loops.unroll = 1
 
 

@@ -27,7 +27,7 @@ from hlokit.cpu.kernels.linalg.panels import (
 )
 from hlokit.cpu.kernels.linalg.stepped import HEAD, Part, Parts, Stepped
 from hlokit.cpu.kernels.routine import KERNELS, Call, EmptyPlan, PlannedKernel, Routine, RoutinePlan, up
-from hlokit.cpu.llvm import I32, I64, POINTER, Index, Module, Pointer
+from hlokit.cpu.llvm import I1, I32, I64, POINTER, Index, Module, Pointer
 from hlokit.cpu.target import Target
 from hlokit.ops.linalg import Cholesky
 
@@ -213,7 +213,10 @@ def _store(p: PanelShape, elements: list[Element], places: list[Pointer]) -> Non
 
 
 def _unpack(plan: CholeskyPlan, module: Module) -> str:
-    """Copies stripe `number` to the result, and its share of the other triangle."""
+    """Copies stripe `number` to the result, and its share of the other triangle; or NaN where there is no factor.
+
+    Stripes are copied in any order: each writes what no other does.
+    """
     s, p = plan.s, plan.p
     f = plan.part("unpack")
     row = s.size * s.element
@@ -223,11 +226,24 @@ def _unpack(plan: CholeskyPlan, module: Module) -> str:
     if s.info:
         f.array(INFO, 4, I32).store(info)
     array = result + first * s.strides.minor
-    f.call(copy(module, p, p.width, s.strides, False), stripe, array, first, columns)
-    _copy_triangle(plan, stripe + first * p.stripe_row, array + first * s.strides.major, columns)
+    factored = info.eq(0) if not s.info else f.constant(True, I1)
+    with f.when(factored):
+        f.call(copy(module, p, p.width, s.strides, False), stripe, array, first, columns)
+        _copy_triangle(plan, stripe + first * p.stripe_row, array + first * s.strides.major, columns)
+        _other_triangle(plan, f, result, first, columns)
+    if not s.info:
+        spoilt = [f.constant(nan, p.scalar), f.constant(0.0, p.scalar)][: p.parts]
+        with f.when(~factored), f.loop(first, first + columns) as line, f.loop(0, s.size) as column:
+            store(spoilt, result + line.index * row + column.index * s.element, 1)
+    return module.end(f)
+
+
+def _other_triangle(plan: CholeskyPlan, f: Part, result: Pointer, first: Index, columns: Index) -> None:
+    """Right of the diagonal of these rows, or left of it: the operand's own elements, or zeros."""
+    s = plan.s
+    row = s.size * s.element
     operand = f.array(0, s.matrix)
     with f.loop(first, first + columns) as line:
-        # the other triangle: right of the diagonal of these rows, or left of it
         start = line.index + 1 if s.lower else f.index(0)
         size = (s.size - start if s.lower else line.index) * s.element
         place = result + line.index * row + start * s.element
@@ -235,11 +251,6 @@ def _unpack(plan: CholeskyPlan, module: Module) -> str:
             f.memmove(place, operand + line.index * row + start * s.element, size)
         else:
             f.memset(place, 0, size)
-    if not s.info:
-        spoilt = [f.constant(nan, p.scalar), f.constant(0.0, p.scalar)][: p.parts]
-        with f.when(info.ne(0)), f.loop(first, first + columns) as line, f.loop(0, s.size) as column:
-            store(spoilt, result + line.index * row + column.index * s.element, 1)
-    return module.end(f)
 
 
 def _copy_triangle(plan: CholeskyPlan, packed: Pointer, array: Pointer, columns: Index) -> None:
