@@ -102,7 +102,7 @@ class _Form:
             tuple((self.numbers[node], axis and self.axis(axis)) for node, axis in loops.folds.items()
                   if node in self.numbers),
             (loops.serial, loops.lanes, loops.unroll, loops.parallel, loops.chunk, loops.chunks, loops.strict),
-            (loops.streamed, loops.rows),
+            (loops.streamed, loops.rows, loops.block),
             loops.vector and self.axis(loops.vector),
             loops.tile and self.axis(loops.tile),
             tuple((self.axis(axis), tuple(spans)) for axis, spans in loops.pieces.items()),
