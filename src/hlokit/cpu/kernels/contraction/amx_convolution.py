@@ -69,20 +69,20 @@ class _AmxChunks:
             self.low, self.high = self._panels(panels)
             base = lhs[group * s.group.lhs]
             starts = [affine(f, -a.axis.low, [(n, a.axis.stride)]) for a, n in zip(p.axes, self.firsts, strict=True)]
-            with each(f, p.goes) as go:
+            with each(f, p.passes) as number:
                 if p.split is None:
-                    self._go(base[go * (p.lines_at_once * p.factors.depth * p.channel.lhs)], starts, go)
+                    self._pass(base[number * (p.lines_at_once * p.factors.depth * p.channel.lhs)], starts, number)
                 else:
                     a, moved = p.axes[p.split], list(starts)
-                    moved[p.split] = starts[p.split] + go * (a.taps * a.axis.tap)
-                    self._go(base, moved, go)
-            if p.goes > 1:
+                    moved[p.split] = starts[p.split] + number * (a.taps * a.axis.tap)
+                    self._pass(base, moved, number)
+            if p.passes > 1:
                 self._pairs(lambda rhs, panel, columns: self._results(panel, columns))
         release(f)
         f.is_cold = True
         return Phase(f.end(self.module, "convolution", exported=True), p.chunks)
 
-    def _go(self, lhs: Pointer, starts: Sequence[Index], go: Index) -> None:
+    def _pass(self, lhs: Pointer, starts: Sequence[Index], number: Index) -> None:
         """Lays out lines and adds their products."""
         f = self.f
 
@@ -91,8 +91,8 @@ class _AmxChunks:
 
         def multiplied(multiply: Callable[[Pointer, Index, int, Index], None]) -> None:
             def one(rhs: Pointer, panel: Index, columns: int) -> None:
-                multiply(rhs, panel, columns, go)
-                if self.plan.goes == 1:
+                multiply(rhs, panel, columns, number)
+                if self.plan.passes == 1:
                     self._results(panel, columns)
 
             self._pairs(one)
@@ -160,17 +160,17 @@ class _AmxChunks:
         feature, valid = self.group * size + panel * ROWS, affine(f, size, [(panel, -ROWS)]).least(columns * ROWS)
         f.call(self.hand_out, f.pointer("table"), self._sums(panel), feature, valid, *self.firsts, *self.counts)
 
-    def _step(self, rhs: Pointer, go: Index) -> tuple[Pointer, tuple[Index, Index], Value]:
-        """(rhs of the go, its steps and the bytes of a part, whether it is the first)."""
+    def _step(self, rhs: Pointer, number: Index) -> tuple[Pointer, tuple[Index, Index], Value]:
+        """(rhs of the pass, its steps and the bytes of a part, whether it is the first)."""
         p, f = self.plan, self.f
-        first = f.constant(True, I1) if p.goes == 1 else go.eq(0)
-        sizes = f.index(p.steps // p.goes), f.index(p.part * LINE)
-        return rhs + go * (p.panel // p.goes), sizes, first
+        first = f.constant(True, I1) if p.passes == 1 else number.eq(0)
+        sizes = f.index(p.steps // p.passes), f.index(p.part * LINE)
+        return rhs + number * (p.panel // p.passes), sizes, first
 
-    def _tiles(self, rhs: Pointer, panel: Index, columns: int, go: Index) -> None:
+    def _tiles(self, rhs: Pointer, panel: Index, columns: int, number: Index) -> None:
         """The products of one or two panels, in AMX."""
         p, f = self.plan, self.f
-        rhs, sizes, first = self._step(rhs, go)
+        rhs, sizes, first = self._step(rhs, number)
         sums, more = self._sums(panel), affine(f, ROWS - 1, [(self.outputs, 1)])
         done = f.index(int(more.number) & -2 * ROWS) if more.number is not None else more & -2 * ROWS
 
@@ -187,10 +187,10 @@ class _AmxChunks:
         with f.when(done < self.outputs):
             one(done, 1)
 
-    def _whole(self, rhs: Pointer, panel: Index, columns: int, go: Index) -> None:
+    def _whole(self, rhs: Pointer, panel: Index, columns: int, number: Index) -> None:
         """The products of one or two panels, by vectors."""
         p, f = self.plan, self.f
-        rhs, sizes, first = self._step(rhs, go)
+        rhs, sizes, first = self._step(rhs, number)
         sums, name = self._sums(panel), whole(self.module)
         for j in range(columns):
             is_raw = has_raw(self._range(panel + j))

@@ -101,13 +101,13 @@ class Weights(Lines):
         parameters = [("ptr", "rhs"), ("ptr", "packed"), ("i64", "source"), ("i64", "count"), ("i1", "raw")]
         f = Function("", [*parameters, ("ptr", "range")], attributes="noinline nounwind")
         features = f.index_argument("count").first_lanes(ROWS)
-        sizes = [p.goes, *(a.taps for a in p.axes), p.lines_at_once]
+        sizes = [p.passes, *(a.taps for a in p.axes), p.lines_at_once]
         with f.loop(0, p.steps, 1, self.bounds(f)) as step:
-            go, *taps, line = unravelled(step.index, sizes)
+            number, *taps, line = unravelled(step.index, sizes)
             if p.split is None:
-                line = go * p.lines_at_once + line
+                line = number * p.lines_at_once + line
             else:
-                taps[p.split] = go * p.axes[p.split].taps + taps[p.split]
+                taps[p.split] = number * p.axes[p.split].taps + taps[p.split]
             moves = [(k, a.axis.rhs) for i, (k, a) in enumerate(zip(taps, p.axes, strict=True)) if i != p.merged]
             source = affine(f, 0, [(f.index_argument("source"), 1), *moves])
             target = f.pointer("packed") + step.index * (self.parts * ROWS * LINE)
@@ -263,5 +263,5 @@ def _is_inside(p: AmxPlan, i: int) -> bool:
     """No chunk's place along the axis is beyond the input."""
     a, axis = p.axes[i], p.axes[i].axis
     last = (a.blocks - 1) * a.block * axis.stride - axis.low + ((a.extent - 1) * a.stride + a.phases - 1) * a.step
-    last += (p.goes - 1) * a.taps * axis.tap if i == p.split else 0
+    last += (p.passes - 1) * a.taps * axis.tap if i == p.split else 0
     return axis.low <= 0 and last < axis.inputs

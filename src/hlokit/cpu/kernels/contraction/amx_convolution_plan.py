@@ -86,8 +86,8 @@ class AmxPlan:
     merged        the axis whose taps lie within lines
     turned        the axis along which inputs are read by vectors and turned; None: lines are read as they lie
     panel_blocks  chunks with the same outputs for different output features
-    goes          in which a chunk sums its products: of some of the features at a time, or of some taps
-    split         the axis whose taps are summed in goes; None: features are
+    passes        in which a chunk sums its products: of some of the features at a time, or of some taps
+    split         the axis whose taps are summed in passes; None: features are
     """
 
     space: WindowSpace
@@ -96,7 +96,7 @@ class AmxPlan:
     merged: int | None
     turned: int | None
     panel_blocks: int = 1
-    goes: int = 1
+    passes: int = 1
     split: int | None = None
 
     @cached_property
@@ -116,7 +116,7 @@ class AmxPlan:
     @property
     def lines_at_once(self) -> int:
         """Lines that a chunk has laid out at once."""
-        return self.lines // self.goes if self.split is None else self.lines
+        return self.lines // self.passes if self.split is None else self.lines
 
     @cached_property
     def pitches(self) -> list[int]:
@@ -161,7 +161,7 @@ class AmxPlan:
     @property
     def kept(self) -> int:
         """Pairs of panels whose sums are kept at a time."""
-        return 1 if self.goes == 1 else -(-self.pairs // self.panel_blocks)
+        return 1 if self.passes == 1 else -(-self.pairs // self.panel_blocks)
 
     @property
     def turned_result(self) -> int | None:
@@ -186,7 +186,7 @@ class AmxPlan:
 
     @property
     def steps(self) -> int:
-        return math.prod(a.taps for a in self.axes) * self.lines_at_once * self.goes
+        return math.prod(a.taps for a in self.axes) * self.lines_at_once * self.passes
 
     @property
     def panel(self) -> int:
@@ -195,7 +195,7 @@ class AmxPlan:
 
     @property
     def places(self) -> Iterator[int]:
-        """The first output's line for each step of a go."""
+        """The first output's line for each step of a pass."""
         for taps in self.taps:
             number, place = 0, 0
             for a, k, pitch in zip(self.axes, taps, self.pitches, strict=True):
@@ -272,25 +272,25 @@ def _cuts(order: Sequence[WindowAxis], merged: int | None) -> Iterator[tuple[Pla
 
 
 def _variants(p: AmxPlan) -> Iterator[AmxPlan]:
-    """Panels apart, if there are too few chunks else; as few goes as let all that is worked on fit L2."""
-    can_go = p.merged is None and p.contents % p.factors.depth == 0
+    """Panels apart, if there are too few chunks else; as few passes as let all that is worked on fit L2."""
+    divides_features = p.merged is None and p.contents % p.factors.depth == 0
     ways: list[int | None] = [None, *(i for i, a in enumerate(p.axes) if a.taps > 2 * a.axis.outputs)]
     for way in ways:
         for blocks in sorted({1, min(p.pairs, -(-_wanted(p.space) // p.chunks))}):
             q = replace(p, panel_blocks=blocks)
-            for goes in _divisors((p.lines if can_go else 1) if way is None else p.axes[way].taps):
-                q = replace(p, panel_blocks=blocks, goes=goes) if way is None else _split(q, way, goes)
+            for passes in _divisors((p.lines if divides_features else 1) if way is None else p.axes[way].taps):
+                q = replace(p, panel_blocks=blocks, passes=passes) if way is None else _split(q, way, passes)
                 if _working(q) <= costs.AMX_WORKING_BYTES:
                     break
             if q.patch + _sums(q) <= costs.AMX_PATCH_BYTES:
                 yield q
 
 
-def _split(p: AmxPlan, number: int, goes: int) -> AmxPlan:
-    """With an axis's taps in goes."""
+def _split(p: AmxPlan, number: int, passes: int) -> AmxPlan:
+    """With an axis's taps in passes."""
     axis = p.axes[number]
-    axis = replace(axis, taps=axis.axis.taps // goes)
-    return replace(p, axes=(*p.axes[:number], axis, *p.axes[number + 1 :]), goes=goes, split=number)
+    axis = replace(axis, taps=axis.axis.taps // passes)
+    return replace(p, axes=(*p.axes[:number], axis, *p.axes[number + 1 :]), passes=passes, split=number)
 
 
 def _divisors(n: int) -> list[int]:
@@ -304,7 +304,7 @@ def _sums(p: AmxPlan) -> int:
 
 def _working(p: AmxPlan) -> int:
     """Bytes that a chunk works on."""
-    return p.patch + _sums(p) + 2 * p.panel // p.goes
+    return p.patch + _sums(p) + 2 * p.panel // p.passes
 
 
 def _wanted(s: WindowSpace) -> int:
@@ -319,9 +319,9 @@ def _cost(p: AmxPlan) -> float:
 def _cycles(p: AmxPlan) -> float:
     """Cycles of all cores, roughly."""
     rows = -(-p.outputs // ROWS)
-    products = rows * p.panels * (p.steps * p.factors.count * ROWS + 50 * p.goes)
+    products = rows * p.panels * (p.steps * p.factors.count * ROWS + 50 * p.passes)
     extents = [up(a.extent, ROWS) if i == p.turned else a.extent for i, a in enumerate(p.axes)]
-    lines = p.goes * p.lines_at_once * p.grids * math.prod(extents) * p.panel_blocks
+    lines = p.passes * p.lines_at_once * p.grids * math.prod(extents) * p.panel_blocks
     lines *= (12 if p.turned is None else 20) * p.factors.parts
     weights = p.panels * p.panel / (8 if p.panels * p.panel > 1 << 19 else 32)
     weights += rows * p.panels * p.panel / 32 * max(0.0, _working(p) / costs.AMX_WORKING_BYTES - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hlokit.cpu.costs import LINE_BYTES
 from hlokit.cpu.kernels.contraction import costs
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.elements import element_bytes, memory_of, read, widened
@@ -94,7 +95,7 @@ class Operand:
     def prefetch(self, row: Index, column: Index, lanes: int, ahead: int) -> None:
         """Asks for the lines so many bytes behind what `read_row` reads of so many columns."""
         first = self.base.to(I8.array(self.side.element_bytes))[row + column] + ahead
-        for line in range(0, lanes * self.side.element_bytes, 64):
+        for line in range(0, lanes * self.side.element_bytes, LINE_BYTES):
             (first + line).prefetch()
 
     def moved(self, addresses: Mapping[str, Pointer]) -> Operand:

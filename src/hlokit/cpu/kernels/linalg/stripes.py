@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
+from hlokit.cpu.costs import LINE_BYTES
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.panel_copy import Strides, copy
 from hlokit.cpu.kernels.linalg.panels import PanelShape, panels_for
@@ -19,8 +20,6 @@ from hlokit.cpu.kernels.routine import up
 from hlokit.cpu.llvm import I1, POINTER, Index, LaneMask, Module, Pointer, Value, transposed
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
-
-_LINE = 64
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,8 @@ class Matrix:
 
 def tall_as(p: PanelShape, rows: int) -> PanelShape:
     """A panel as high as a column: of an odd number of lines, so that columns meet in few sets of the cache."""
-    lines = -(-rows * p.bytes // _LINE) | 1
-    return replace(p, blocks=lines * _LINE // p.bytes // p.rows)
+    lines = -(-rows * p.bytes // LINE_BYTES) | 1
+    return replace(p, blocks=lines * LINE_BYTES // p.bytes // p.rows)
 
 
 @dataclass(frozen=True)
