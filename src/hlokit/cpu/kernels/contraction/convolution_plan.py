@@ -305,7 +305,8 @@ def _by_taps(plan: WindowPlan, target: Target) -> WindowPlan | None:
     """
     s, lanes, size = plan.space, plan.lanes, plan.space.arithmetic.total.bytes
     axes = [replace(a, block=a.cut.parts) for a in plan.axes]
-    plan = replace(plan, axes=tuple(axes), keeps_rhs=may_keep_weights(s, target))
+    tiles = math.prod(a.cut.parts for a in axes)
+    plan = replace(plan, axes=tuple(axes), keeps_rhs=may_keep_weights(s, target, tiles))
     whole = [replace(plan, panel_blocks=blocks) for blocks in (1, sum(p.count for p in plan.panels))]
     fitting = [one for one in whole if one.sums * size <= costs.PATCH_BYTES]
     if s.shared or not fitting:

@@ -60,6 +60,8 @@ AMX_WORKING_BYTES = 1 << 20
 KEPT_WEIGHTS, KEPT_WEIGHTS_OF = 512, {"znver5": 4000}
 """Bytes of a row of weights up to which a part of it is read where it lies; by LLVM's name of the CPU where that is
 another. Those of longer rows fall into few sets."""
+KEPT_TILES = 4
+"""Tiles up to which longer rows are read so, too: to pack them takes as long as to read them three times."""
 KEPT_ROWS, KEPT_ROWS_OF = (512, 4), {"znver5": (10_000, 1 << 20)}
 """Bytes of a row of a product's rhs, and rows of tiles that read all of its columns, up to which it is read where it
 lies: for more packing pays. By LLVM's name of the CPU where they are others."""

@@ -198,14 +198,18 @@ def _may_keep_weights(s: WindowSpace, stride: int) -> bool:
     return stride == 1 and memory_of(s.operand) is s.arithmetic.total and not s.shared
 
 
-def may_keep_weights(s: WindowSpace, target: Target) -> bool:
-    """Whether a tile can read the weights, vectors of which lie along output features or along taps, where they are."""
+def may_keep_weights(s: WindowSpace, target: Target, tiles: int | None = None) -> bool:
+    """Whether tiles can read the weights, vectors of which lie along output features or along taps, where they are.
+
+    `tiles`: how many read them, if that is known.
+    """
     along = [a.rhs for a in s.axes if a.together > 1]
     if along:
         return _may_keep_weights(s, along[0])
     row = min((abs(a.rhs) for a in s.axes if a.taps > 1), default=0) * s.arithmetic.total.bytes
     longest = costs.KEPT_WEIGHTS_OF.get(target.cpu, costs.KEPT_WEIGHTS)
-    return row <= longest and _may_keep_weights(s, s.output.rhs)
+    are_few = tiles is not None and tiles <= costs.KEPT_TILES
+    return (row <= longest or are_few) and _may_keep_weights(s, s.output.rhs)
 
 
 def without_holes(s: WindowSpace) -> list[WindowSpace]:
