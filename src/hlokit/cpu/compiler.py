@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlokit.cpu.emit.entry import EntryWriter, Preparation, Prepared, Written, finish, work
+from hlokit.cpu.emit.entry import EntryWriter, Written, finish
+from hlokit.cpu.emit.estimates import work
+from hlokit.cpu.emit.preparation import Preparation, Prepared
 from hlokit.cpu.jit.merging import merged
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.loops.expr import Buffer

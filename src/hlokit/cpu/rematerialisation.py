@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hlokit.cpu.emit.entry import Prepared, duration
+from hlokit.cpu.emit.estimates import duration
+from hlokit.cpu.emit.preparation import Prepared
 from hlokit.cpu.loops.canonical import renamed
 from hlokit.cpu.loops.expr import Buffer
 from hlokit.cpu.lower.context import Context

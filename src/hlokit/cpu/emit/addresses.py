@@ -48,7 +48,7 @@ class Addresses:
         """The array's first element."""
         found = self._pointers.get(buffer)
         if found is None:
-            found = self.table.fn.table(self.table.entry(buffer), stored_type(buffer.dtype))
+            found = self.table.fn.table(self.table.entry(buffer), stored_type(buffer.dtype), buffer.align)
             self._pointers[buffer] = found
         return found
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlokit.cpu.compiler import Program
-from hlokit.cpu.emit.entry import EntryWriter, Written, finish, is_tight
+from hlokit.cpu.emit.entry import EntryWriter, Written, finish
+from hlokit.cpu.emit.estimates import is_tight
 from hlokit.cpu.jit.libc import monotonic_ns
 from hlokit.cpu.llvm import I32, I64, POINTER, Field, Function, Module, Prototype, Record
 from hlokit.cpu.loops.expr import Buffer

@@ -33,6 +33,16 @@ class Buffer:
     def nbytes(self) -> int:
         return self.size * self.dtype.numpy.itemsize
 
+    @property
+    def align(self) -> int:
+        """Bytes that every element's address is a multiple of."""
+        return self.dtype.numpy.itemsize
+
+    @property
+    def parts(self) -> Buffer:
+        """The buffer that memory is assigned to: another one for a view of it (see moved)."""
+        return self
+
     def __repr__(self) -> str:
         return self.name
 

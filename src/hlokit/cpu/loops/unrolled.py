@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from hlokit.cpu.loops.expr import Expressions, LoopAxis, Node
+from hlokit.cpu.loops.expr import Buffer, Expressions, LoopAxis, Node
 from hlokit.cpu.loops.nest import Loops, Store, places_of
 from hlokit.cpu.loops.substitution import substituted
 from hlokit.forms.affine import Affine
@@ -30,22 +30,27 @@ def unrolled(order: list[LoopAxis], stores: list[Store], nodes: Sequence[Node]) 
     """The axes and stores with those axes written out by which the kernel costs less."""
     for axis in _candidates(order, stores, nodes):
         expressions = Expressions()
-        new = [
-            store
-            for steps in [
-                [substituted([s], {axis: Affine.of(k)}, expressions)[0] for k in range(axis.extent)]
-                if s.deps & axis.bit
-                else substituted([s], {}, expressions)
-                for s in stores
-            ]
-            for store in steps
-        ]
+        new = _written_out(axis, stores, expressions)
         rest = [a for a in order if a is not axis]
         if len(expressions.nodes) > _NODES:
             continue
         if _is_innermost(axis, rest, stores) or _cost(rest, new) < _WORTH * _cost(order, stores):
             order, stores = rest, new
     return order, stores
+
+
+def _written_out(axis: LoopAxis, stores: Sequence[Store], expressions: Expressions) -> list[Store]:
+    """The stores of each step in turn, buffer by buffer: what lies side by side is stored side by side."""
+    of_buffer: dict[Buffer, list[Store]] = {}
+    for store in stores:
+        of_buffer.setdefault(store.buffer, []).append(store)
+    return [
+        substituted([store], {axis: Affine.of(k)}, expressions)[0]
+        for same in of_buffer.values()
+        for k in range(axis.extent)
+        for store in same
+        if store.deps & axis.bit or k == 0
+    ]
 
 
 def _candidates(order: Sequence[LoopAxis], stores: Sequence[Store], nodes: Sequence[Node]) -> list[LoopAxis]:
@@ -71,10 +76,14 @@ def _candidates(order: Sequence[LoopAxis], stores: Sequence[Store], nodes: Seque
 
 def _is_innermost(axis: LoopAxis, rest: Sequence[LoopAxis], stores: Sequence[Store]) -> bool:
     """Whether vectors along a long axis beside it take its steps in turn: they are stored side by side."""
-    if axis.extent > _LONGEST_STRIDE or any(store.guards or store.place.coefficient(axis) != 1 for store in stores):
+    unit = stores[0].place.coefficient(axis)  # 2: of complex numbers
+    if axis.extent > _LONGEST_STRIDE or unit not in (1, 2):
+        return False
+    if any(store.guards or store.place.coefficient(axis) != unit for store in stores):
         return False
     return any(
-        other.extent >= _LONG and all(s.place.coefficient(other) == axis.extent for s in stores) for other in rest
+        other.extent >= _LONG and all(s.place.coefficient(other) == unit * axis.extent for s in stores)
+        for other in rest
     )
 
 
