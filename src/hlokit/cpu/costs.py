@@ -64,7 +64,7 @@ RADIX_WIDE = 1 << 13
 """Elements of such lines."""
 RADIX_SEGMENTS, RADIX_SEGMENT = 16, 1 << 13
 """Segments of a long line, at most: each goes through the counts of all; and elements that are worth one."""
-RANKED_LINES = {32: 192, 64: 96}
+RANKED_LINES = {32: 192, 64: 128}
 """By the bits of the keys: elements of the longest lines for which comparing all with all is faster than counting
 digits."""
 RANKED_TINY = 16
