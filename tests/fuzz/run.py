@@ -20,6 +20,7 @@ from hlokit.judge.fuzz.graph import Options
 from hlokit.judge.fuzz.programs import random_draw
 from hlokit.judge.fuzz.shapes import large_draw, shaped_draw
 from hlokit.judge.fuzz.values import arguments
+from tests.fuzz.backwards import go_backwards
 from tests.fuzz.guard import guarded
 from tests.fuzz.machine_code import many_chunks, wrong
 from tests.fuzz.mutation import mutated
@@ -149,6 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--shaped", action="store_true", help="as --compiled, of loops and the like (shapes.py)")
     parser.add_argument("--large", action="store_true", help="as --compiled, of arrays of more than a million elements")
     parser.add_argument("--guard", action="store_true", help="compiled code runs between forbidden pages (guard.py)")
+    parser.add_argument("--backwards", action="store_true", help="chunks go one by one, the last first (backwards.py)")
     parser.add_argument("--each", action="store_true", help="print every finding when it is found")
     parser.add_argument("--show", type=int, metavar="SEED")
     options = parser.parse_args(arguments)
@@ -167,6 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     if options.guard:
         check = fenced(check)
+    if options.backwards:
+        go_backwards()
     if options.show is not None:
         if options.large:
             print(large_draw(options.show).module)

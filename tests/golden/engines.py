@@ -15,6 +15,13 @@ def _compiled(**options: Any) -> Callable[..., Any]:
     return run
 
 
+def _backwards(module: Any, *args: Any, **counts: int) -> Any:
+    from tests.fuzz.backwards import go_backwards
+
+    go_backwards()
+    return _compiled()(module, *args, **counts)
+
+
 def _reference(module: Any, *args: Any, **counts: int) -> Any:
     import hlokit as hk
 
@@ -25,6 +32,7 @@ ENGINES: dict[str, Callable[..., Any]] = {
     "reference": _reference,
     "compiled": _compiled(),
     "compiled-1": _compiled(threads=1),
+    "compiled-backwards": _backwards,
     "strict": _compiled(strict=True),
     "strict-1": _compiled(strict=True, threads=1),
 }

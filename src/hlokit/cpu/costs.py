@@ -25,6 +25,8 @@ COPY_CHUNK_BYTES = 256 << 10
 TILE_ROW_BYTES = 128
 """Bytes of each row that a transposition reads before it goes on to the next rows. As many rows of its result are
 written at a time; where their distance is a power of two, few of them stay in a near cache."""
+SHARED_NS, CHUNK_NS = 8000.0, 4000.0
+"""Estimated work of a kernel from which on threads share it, and that is worth a chunk."""
 DEINTERLEAVED = 8
 """Elements from one lane to the next up to which whole vectors are read and shuffled; beyond, lanes are gathered."""
 

@@ -87,7 +87,7 @@ def _choose_chunks(loops: Loops, nodes: Sequence[Node]) -> None:
             around = [k for k, axis in enumerate(loops.order) if axis.bit & node.deps]
             most = min(most, max(around, default=0) + 1)
     loops.parallel, loops.chunks = 0, 1
-    if loops.work < 8000.0 or not loops.order:
+    if loops.work < costs.SHARED_NS or not loops.order:
         return
     count, taken = 1, 0
     for axis in loops.order:
@@ -101,7 +101,7 @@ def _choose_chunks(loops: Loops, nodes: Sequence[Node]) -> None:
             break
     if not taken:
         return
-    wanted = max(1, min(16, int(loops.work / 4000.0)))
+    wanted = max(1, min(16, int(loops.work / costs.CHUNK_NS)))
     unit = loops.lanes * loops.unroll if loops.order[taken - 1] is loops.vector else 1
     units = -(-count // unit)
     loops.chunk = -(-units // min(wanted, units)) * unit
