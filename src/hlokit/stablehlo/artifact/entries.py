@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator, Mapping
+from types import GeneratorType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -111,7 +112,7 @@ class Entries:
         try:
             codec = self._codec(entry, is_type, cursor)
             value = codec(self, cursor)
-            if inspect.isgeneratorfunction(codec):
+            if isinstance(value, GeneratorType):  # a location's
                 value = self._location(value, cursor)
         except ShapeError as error:
             raise cursor.error(str(error)) from None
