@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from hlokit.cpu.loops.expr import Buffer, Fold, LoopAxis, Node, affine_deps, affine_of, runtime_nodes
+from hlokit.cpu.loops.expr import Buffer, Fold, LoopAxis, Node, affine_deps, children, runtime_nodes
 from hlokit.forms.affine import Affine
 
 Span: TypeAlias = tuple[int, int]
@@ -126,11 +126,7 @@ def places_of(loops: Loops) -> dict[Node, Nesting]:
             for child in (*data.bodies, *((data.valid,) if data.valid is not None else ())):
                 stack.append((child, inside, node if data.bound else fold))
             stack += [(child, scope, fold) for child in data.inits]
-        children = list(node.args)
-        affine = affine_of(node)
-        if affine is not None:
-            children += runtime_nodes(affine)
-        stack += [(child, scope, fold) for child in children]
+        stack += [(child, scope, fold) for child in (node.args if node.op == "fold" else children(node))]
     return found
 
 
