@@ -189,6 +189,34 @@ def test_interleaved_bytes_are_read_inside() -> None:
     assert done.returncode == 0 and done.stdout == "done\n", (done.returncode, done.stderr[-2000:])
 
 
+WINDOWS = """
+import hlokit as hk
+from tests.fuzz.guard import guarded
+from hlokit.judge.closeness.equality import differs
+from hlokit.judge.fuzz.values import random_array
+import numpy as np
+source = np.random.default_rng(0)
+for t in ("f32", "f64", "s32", "s8"):
+    for name, first in (("maximum", "-inf" if t[0] == "f" else -100), ("add", 0)):
+        for rows, columns in ((12, 24), (20, 40), (9, 104), (5, 264)):
+            module = hk.parse(f'''HloModule m
+f {{ a = {t}[] parameter(0) b = {t}[] parameter(1) ROOT r = {t}[] {name}(a, b) }}
+ENTRY e {{ x = {t}[{rows},{columns}] parameter(0) z = {t}[] constant({first})
+  ROOT w = {t}[{rows},{columns}] reduce-window(x, z), window={{size=3x3 pad=1_1x1_1}}, to_apply=f }}''')
+            (x,) = (random_array(source, p.shape.dtype, p.shape.dimensions, 0.0) for p in module.entry.parameters)
+            for at_end in (False, True):
+                with guarded(at_end):
+                    assert differs(hk.compile(module, threads=1)(x), hk.evaluate(module, x)) is None
+print("done")
+"""
+
+
+def test_windows_over_padding_read_inside() -> None:
+    """LLVM folds a masked load into a maximum, and takes it out again without the mask."""
+    done = run(WINDOWS)
+    assert done.returncode == 0 and done.stdout == "done\n", (done.returncode, done.stderr[-2000:])
+
+
 RANDOM = """
 from tests.fuzz.guard import guarded
 from tests.fuzz.machine_code import wrong

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 
-from hlokit.cpu import costs
 from hlokit.cpu.jit import pool, pool_code
 from hlokit.cpu.jit.pool_code import PARALLEL
 from hlokit.cpu.llvm import Function
+from tests.fuzz.machine_code import many_chunks
 
 _installed = False
 
@@ -24,7 +24,7 @@ def go_backwards() -> None:
     if pool.code.cache_info().currsize:
         raise RuntimeError("the pool's code was made before: chunks would go as usual")
     os.environ["HLOKIT_CACHE_DIR"] = ""
-    costs.SHARED_NS, costs.CHUNK_NS = 0.0, 1.0
+    many_chunks().__enter__()
     pool_code._parallel = _parallel  # pyright: ignore[reportPrivateUsage]
     _installed = True
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 import hlokit as hk
-from hlokit.cpu.loops import order
+from hlokit.cpu import costs
 from hlokit.judge.closeness.equality import bits, differs, is_nan, leaves, same_bytes
 from hlokit.judge.closeness.spread import hangs_on_signs, near
 from hlokit.judge.fuzz.values import arguments
@@ -125,15 +126,5 @@ def _bytes(a: Any, b: Any, where: str) -> str | None:
 @contextmanager
 def many_chunks() -> Generator[None]:
     """Kernels of any size are cut into chunks for several threads."""
-    usual = order._choose_chunks  # pyright: ignore[reportPrivateUsage]
-
-    def eager(loops: Any, nodes: Any) -> None:
-        work, loops.work = loops.work, max(loops.work, 1e6)
-        usual(loops, nodes)
-        loops.work = work
-
-    order._choose_chunks = eager  # pyright: ignore[reportPrivateUsage]
-    try:
+    with patch.multiple(costs, SHARED_NS=0.0, CHUNK_NS=1e-9):
         yield
-    finally:
-        order._choose_chunks = usual  # pyright: ignore[reportPrivateUsage]

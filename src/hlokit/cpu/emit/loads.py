@@ -96,6 +96,8 @@ class Loads:
         return place
 
     def _contiguous(self, node: Node, place: LanePlace, mask: Value | None, scope: Scope) -> Value:
+        if mask is not None:
+            mask = mask.apart()
         if place.lane == 1:
             value = place.pointer.load(scope.lanes, mask)
             if mask is None:

@@ -207,6 +207,21 @@ class Value:
         """self where the condition holds, else `otherwise`."""
         return condition.select(self, otherwise)
 
+    def apart(self) -> Value:
+        """A copy of a mask of AVX-512 of which LLVM does not know that it is one: for loads.
+
+        LLVM 22 folds a masked load into an operation under the same mask. If what that leaves in other lanes is needed
+        again, it takes the load out again, without a mask (TwoAddressInstructionPass): it would read outside of arrays.
+        """
+        if not self.fn.target.has("avx512bw"):
+            return self
+        if self.lanes > _MASK_LANES:
+            return joined([part.apart() for part in self.split(_MASK_LANES)])
+        lanes = max(8, 1 << (self.lanes - 1).bit_length())
+        mask = self if lanes == self.lanes else self.padded(lanes)
+        copy = mask.let(f'call {mask.type.text} asm "", "=^Yk,0"({mask.typed})', mask.type)
+        return copy if lanes == self.lanes else copy.first(self.lanes)
+
     # -- conversions
 
     def cast(self, instruction: str, scalar: str) -> Value:
@@ -426,6 +441,10 @@ def joined(pieces: Sequence[Value]) -> Value:
         lanes = 2 * pieces[0].lanes
         pieces = [a.joined_to(b, lanes) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
     return pieces[0]
+
+
+_MASK_LANES = 64
+"""Lanes of a register for masks."""
 
 
 class LaneMask(Value):
