@@ -54,7 +54,7 @@ class Clock:
 def measured(clock: Clock) -> None:
     """Puts the clock round the compiler's parts."""
     from hlokit.cpu import compiler, emit
-    from hlokit.cpu.emit import entry
+    from hlokit.cpu.emit import preparation
     from hlokit.cpu.jit import objects as jit
     from hlokit.cpu.lower import drafts
     from hlokit.runtime import code, plan
@@ -65,7 +65,7 @@ def measured(clock: Clock) -> None:
     wrap(compiler, "optimize", "passes")
     wrap(compiler, "lower", "lower")
     wrap(drafts, "arrange", "arrange")
-    wrap(entry, "KernelWriter", "emit")
+    wrap(preparation, "KernelWriter", "emit")
     wrap(emit.KernelWriter, "write", "emit")
     wrap(compiler.Preparation, "write_routines", "routine")
     wrap(compiler, "assign", "buffers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Generator, Mapping
 from types import GeneratorType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -113,7 +113,7 @@ class Entries:
             codec = self._codec(entry, is_type, cursor)
             value = codec(self, cursor)
             if isinstance(value, GeneratorType):  # a location's
-                value = self._location(value, cursor)
+                value = self._location(cast("Steps", value), cursor)
         except ShapeError as error:
             raise cursor.error(str(error)) from None
         except IndexError:
