@@ -122,7 +122,7 @@ class Preparation:
         kernel = self.kernels.get((form, tight))
         if kernel is None:
             kernel = self.kernels[form, tight] = self.written_kernel(loops, tight, buffers)
-        return Prepared(((kernel.name, loops.chunks),), tuple(buffers[k].parts for k in kernel.table))
+        return Prepared(((kernel.name, loops.chunks),), tuple(buffers[k].base for k in kernel.table))
 
     def written_kernel(self, loops: Loops, tight: bool, buffers: list[Buffer]) -> _Kernel:
         """Equal kernels have equal text but for the name, which is made from it."""

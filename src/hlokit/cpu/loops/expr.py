@@ -39,7 +39,7 @@ class Buffer:
         return self.dtype.numpy.itemsize
 
     @property
-    def parts(self) -> Buffer:
+    def base(self) -> Buffer:
         """The buffer that memory is assigned to: another one for a view of it (see moved)."""
         return self
 

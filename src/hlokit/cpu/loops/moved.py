@@ -18,19 +18,19 @@ _WHOLE = dtypes.u64
 class Whole(Buffer):
     """A view of an array of complex numbers: elements of 64 bits, aligned as their parts are."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_base",)
 
-    def __init__(self, parts: Buffer) -> None:
-        super().__init__(parts.name, _WHOLE, parts.size // 2, parts.number)
-        self._parts = parts
+    def __init__(self, base: Buffer) -> None:
+        super().__init__(base.name, _WHOLE, base.size // 2, base.number)
+        self._base = base
 
     @property
     def align(self) -> int:
-        return self._parts.align
+        return self._base.align
 
     @property
-    def parts(self) -> Buffer:
-        return self._parts
+    def base(self) -> Buffer:
+        return self._base
 
 
 def joined(loops: Loops, vector_bytes: int) -> Loops:
@@ -64,11 +64,11 @@ class _Join:
         self._buffers: dict[Buffer, Whole] = {}
         self._nodes: dict[tuple[Node, Node], Node | None] = {}
 
-    def buffer(self, parts: Buffer) -> Whole:
+    def buffer(self, base: Buffer) -> Whole:
         """The array as one of whole numbers."""
-        found = self._buffers.get(parts)
+        found = self._buffers.get(base)
         if found is None:
-            found = self._buffers[parts] = Whole(parts)
+            found = self._buffers[base] = Whole(base)
         return found
 
     def node(self, real: Node, imag: Node) -> Node | None:
