@@ -217,6 +217,32 @@ def test_windows_over_padding_read_inside() -> None:
     assert done.returncode == 0 and done.stdout == "done\n", (done.returncode, done.stderr[-2000:])
 
 
+NARROWED = """
+import hlokit as hk, numpy as np
+from tests.fuzz.guard import guarded
+from hlokit.judge.closeness.equality import same_bytes
+from hlokit.judge.fuzz.values import random_array
+source = np.random.default_rng(0)
+bodies = [f"{order} ROOT r = {t}[{{n}}] convert(y)" for t in ("s8", "s16", "s32")
+          for order in ("y = s64[{n}] add(x, x)", "y = s64[{n}] reverse(x), dimensions={{0}}")]
+bodies.append("y = s32[{n}] convert(x) ROOT r = s32[{n}] mulhi(y, y)")
+for body in bodies:
+    for n in (3, 5, 9, 10, 12, 17, 33):
+        module = hk.parse("HloModule m\\nENTRY e { x = s64[%d] parameter(0) " % n + body.format(n=n) + " }")
+        x = random_array(source, hk.s64, (n,), 0.0)
+        for at_end in (False, True):
+            with guarded(at_end):
+                assert same_bytes(hk.compile(module, threads=1)(x), hk.evaluate(module, x))
+print("done")
+"""
+
+
+def test_a_last_narrowed_element_is_stored_alone() -> None:
+    """LLVM stores 8 bytes for one lane of a vector that was truncated from 64 bits."""
+    done = run(NARROWED)
+    assert done.returncode == 0 and done.stdout == "done\n", (done.returncode, done.stderr[-2000:])
+
+
 RANDOM = """
 from tests.fuzz.guard import guarded
 from tests.fuzz.machine_code import wrong

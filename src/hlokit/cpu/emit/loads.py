@@ -10,7 +10,7 @@ from hlokit.cpu.emit.prefetch import Prefetcher
 from hlokit.cpu.emit.scope import Scope, is_static
 from hlokit.cpu.emit.strided import StridedLoads
 from hlokit.cpu.emit.values import Values
-from hlokit.cpu.llvm import Pointer, Pointers, Value, type_of
+from hlokit.cpu.llvm import Pointer, Pointers, Value, is_one_lane, type_of
 from hlokit.cpu.loops import tiles
 from hlokit.cpu.loops.expr import Buffer, Node, RuntimeInt
 from hlokit.cpu.math import primitives
@@ -98,7 +98,7 @@ class Loads:
     def _contiguous(self, node: Node, place: LanePlace, mask: Value | None, scope: Scope) -> Value:
         if mask is not None:
             mask = mask.apart()
-        if place.lane == 1:
+        if place.lane == 1 or is_one_lane(mask):
             value = place.pointer.load(scope.lanes, mask)
             if mask is None:
                 self.prefetcher.ahead(node, place.pointer, scope)

@@ -10,7 +10,7 @@ from hlokit.cpu.emit.addresses import Addresses
 from hlokit.cpu.emit.loads import Loads, pointers, to_memory
 from hlokit.cpu.emit.scope import Scope, is_static, lanes_of
 from hlokit.cpu.emit.values import Values
-from hlokit.cpu.llvm import LaneMask, Pointer, Value
+from hlokit.cpu.llvm import LaneMask, Pointer, Value, is_one_lane
 from hlokit.cpu.loops.nest import Store
 
 
@@ -53,7 +53,7 @@ class Stores:
             if abs(place.lane) != 1 or place.vectors:
                 pointers(place, store.place, scope).scatter(value, mask)
                 return
-            if place.lane == -1:
+            if place.lane == -1 and not is_one_lane(mask):
                 pointer, value = pointer[1 - lanes], value.reversed()
                 mask = None if mask is None else mask.reversed()
             if mask is None and self._is_streamed(store, lanes, scope):

@@ -28,7 +28,7 @@ from hlokit.cpu.llvm.types import (
     type_of,
     vector,
 )
-from hlokit.cpu.llvm.values import LaneMask, Poison, Value, joined
+from hlokit.cpu.llvm.values import LaneMask, Poison, Value, is_one_lane, joined
 
 __all__ = [
     "COLD",
@@ -62,6 +62,7 @@ __all__ = [
     "Value",
     "While",
     "float_constant",
+    "is_one_lane",
     "joined",
     "memory_type",
     "register_type",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, overload
 from hlokit.cpu.llvm.records import Record
 from hlokit.cpu.llvm.references import MARK
 from hlokit.cpu.llvm.types import I1, I8, I64, POINTER, PointerType, Type
-from hlokit.cpu.llvm.values import Value, variable
+from hlokit.cpu.llvm.values import Value, is_one_lane, variable
 
 if TYPE_CHECKING:
     from hlokit.cpu.llvm.function import Function
@@ -89,7 +89,7 @@ class Pointer(Value):
         ordering: str = "",
         volatile: bool = False,
     ) -> Value:
-        """So many elements from here on; where the mask is not set 0, or the constant `otherwise`.
+        """So many elements from here on; where the mask is not set 0, or the constant `otherwise` ("poison": anything).
 
         ordering  of an atomic load: "monotonic", "acquire" or "seq_cst"
         """
@@ -105,6 +105,8 @@ class Pointer(Value):
             name = f"%v{count}"
             fn.lines.append(f"  {name} = load {type.text}, ptr {self.text}, align {self.align}")
             return Value(fn, type, name)
+        if is_one_lane(mask):
+            return self.load().padded(lanes)
         operands = f"ptr align {self.align} {self.text}, {mask.typed}, {type.text} {otherwise}"
         return self.let(f"call {type.text} @llvm.masked.load.{type.suffix}.p0({operands})", type)
 
@@ -142,6 +144,10 @@ class Pointer(Value):
             kind = _kind(ordering, volatile)
             shown = f"{value.type.text} {variable(value)}"
             self.fn.do(f"store{kind} {shown}, ptr {self.text}{self._tail(ordering)}{hint}")
+            return
+        if is_one_lane(mask):
+            # LLVM 22 stores 8 bytes where the vector was truncated from 64 bits
+            self.store(value.lane(0))
             return
         operands = f"{value.typed}, ptr align {self.align} {self.text}, {mask.typed}"
         self.fn.do(f"call void @llvm.masked.store.{value.type.suffix}.p0({operands})")

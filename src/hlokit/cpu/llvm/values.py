@@ -457,6 +457,14 @@ class LaneMask(Value):
         super().__init__(fn, I1.of(lanes), f"<{shown}>")
         self.count = count
 
+    def apart(self) -> Value:
+        return self if self.count == 1 else super().apart()  # of one lane loads are scalar
+
+
+def is_one_lane(mask: Value | None) -> bool:
+    """Whether it is the constant mask of the first lane alone."""
+    return isinstance(mask, LaneMask) and mask.count == 1
+
 
 class Poison(Value):
     """Lanes of which nobody reads anything."""
