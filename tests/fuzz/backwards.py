@@ -7,12 +7,14 @@ chunks here, too.
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 
 from hlokit.cpu.jit import pool, pool_code
 from hlokit.cpu.jit.pool_code import PARALLEL
 from hlokit.cpu.llvm import Function
 from tests.fuzz.machine_code import many_chunks
 
+_many_chunks = ExitStack()
 _installed = False
 
 
@@ -24,7 +26,7 @@ def go_backwards() -> None:
     if pool.code.cache_info().currsize:
         raise RuntimeError("the pool's code was made before: chunks would go as usual")
     os.environ["HLOKIT_CACHE_DIR"] = ""
-    many_chunks().__enter__()
+    _many_chunks.enter_context(many_chunks())
     pool_code._parallel = _parallel  # pyright: ignore[reportPrivateUsage]
     _installed = True
 
