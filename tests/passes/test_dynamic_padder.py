@@ -16,6 +16,12 @@ from tests.fuzz.properties import MEMORY, leaves
 ADD = "add { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] add(p, q) }\n"
 FIRST = "first { p = f32[] parameter(0) q = f32[] parameter(1) c = pred[] compare(p, p), direction=EQ ROOT r = f32[] select(c, p, q) }\n"
 LESS = "less { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = pred[] compare(p, q), direction=LT }\n"
+LESS3 = """less3 { p = f32[] parameter(0) q = f32[] parameter(1) a = f32[] parameter(2) b = f32[] parameter(3)
+i = s32[] parameter(4) j = s32[] parameter(5) ROOT r = pred[] compare(p, q), direction=LT }
+"""
+MORE2 = """more2 { i = f32[] parameter(0) j = f32[] parameter(1) p = f32[] parameter(2) q = f32[] parameter(3)
+ROOT r = pred[] compare(i, j), direction=GT }
+"""
 ARGMAX = """argmax { v = f32[] parameter(0) i = s32[] parameter(1) w = f32[] parameter(2) j = s32[] parameter(3)
 c = pred[] compare(v, w), direction=GE a = f32[] select(c, v, w) b = s32[] select(c, i, j) ROOT t = (f32[], s32[]) tuple(a, b) }
 """
@@ -34,6 +40,18 @@ PROGRAMS = {
     ),
     "window": (N + Z + "ROOT r = f32[<=6] reduce-window(x, z), window={size=3 stride=1 pad=1_1}, to_apply=add", ADD),
     "sort": (N + "ROOT r = f32[<=6] sort(x), dimensions={0}, to_apply=less", LESS),
+    "sort of three sizes": (
+        N + "k = s32[] constant(4) w = f32[<=6] set-dimension-size(y, k), dimensions={0} i = s32[6] iota(), iota_dimension=0\n"
+        "s = (f32[<=6], f32[<=6], s32[6]) sort(x, w, i), dimensions={0}, to_apply=less3 j = s32[6] get-tuple-element(s), index=2\n"
+        "p = s32[3] slice(j), slice={[3:6]} ROOT r = ((f32[<=6], f32[<=6], s32[6]), s32[3]) tuple(s, p)",
+        LESS3,
+    ),
+    "sort of a dynamic number of lines": (
+        N + "v = f32[<=6,2] broadcast(x), dimensions={0} i = f32[6,2] iota(), iota_dimension=1\n"
+        "s = (f32[6,2], f32[<=6,2]) sort(i, v), dimensions={1}, to_apply=more2 j = f32[6,2] get-tuple-element(s), index=0\n"
+        "p = f32[4,2] slice(j), slice={[2:6], [0:2]} ROOT r = (f32[4,2], (f32[6,2], f32[<=6,2])) tuple(p, s)",
+        MORE2,
+    ),
     "reverse": (N + "ROOT r = f32[<=6] reverse(x), dimensions={0}", ""),
     "concatenate": (N + "c = f32[2] constant({7,8})\nROOT r = f32[<=8] concatenate(x, c), dimensions={0}", ""),
     "pad": (N + Z + "ROOT r = f32[<=14] pad(x, z), padding=2_1_1", ""),

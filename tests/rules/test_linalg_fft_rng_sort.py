@@ -265,6 +265,15 @@ def test_sort_goes_along_one_dimension(dimension: int, expected: Any) -> None:
     np.testing.assert_array_equal(value(lambda p: hk.sort(p, greater, dimension), x), expected)
 
 
+@rule("SORT-15")
+def test_elements_beyond_the_smallest_size_stay() -> None:
+    def sort(keys: Any, numbers: Any) -> Any:
+        return hk.sort([hk.set_dimension_size(keys, np.int32(3), 0), numbers], less)
+
+    keys, numbers = value(sort, np.array([5, 9, 1, 0, 2], np.int32), np.arange(5, dtype=np.int32))
+    assert (keys.tolist(), numbers.tolist()) == ([1, 5, 9], [2, 0, 1, 3, 4])
+
+
 @rule("SORT-1", "SORT-5", "SORT-7", "SORT-13")
 def test_operands_move_together() -> None:
     result = value(

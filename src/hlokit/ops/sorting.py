@@ -58,7 +58,7 @@ class Sort(Op, name="sort"):
         lines = [np.ascontiguousarray(o).reshape(-1, sizes[-1]) if o.size else o.reshape(0, sizes[-1]) for o in last]
         order = sorted_positions(lines, to_apply)
         results = [np.take_along_axis(o, order, 1).reshape(sizes) for o in lines]
-        moved = [np.moveaxis(r, -1, self.dimension) for r in results]
+        moved = [_within(o, np.moveaxis(r, -1, self.dimension)) for o, r in zip(operands, results, strict=True)]
         return moved[0] if len(operands) == 1 else tuple(moved)
 
     def kernel(self, operands: Sequence[Shape]) -> Kernel:
@@ -66,6 +66,15 @@ class Sort(Op, name="sort"):
             "sort", prologue=tuple(range(len(operands))), functions=("to_apply",),
             whole=(self.dimension - operands[0].rank,),
         )  # fmt: skip
+
+
+def _within(operand: Array, part: Array) -> Array:
+    """`operand` with `part` in place of its first elements of each dimension (SORT-15)."""
+    if part.shape == operand.shape:
+        return part
+    result = operand.copy()
+    result[tuple(map(slice, part.shape))] = part
+    return result
 
 
 class TopK(Op, name="topk"):

@@ -20,7 +20,19 @@ from hlokit.ops.contraction import Dot
 from hlokit.ops.control_flow import Call, Map
 from hlokit.ops.conversion import Convert
 from hlokit.ops.convolution import Convolution
-from hlokit.ops.elementwise import Add, And, Divide, Maximum, Minimum, Multiply, Remainder, Select, Subtract
+from hlokit.ops.elementwise import (
+    Add,
+    And,
+    Divide,
+    Maximum,
+    Minimum,
+    Multiply,
+    Not,
+    Or,
+    Remainder,
+    Select,
+    Subtract,
+)
 from hlokit.ops.gather import Gather
 from hlokit.ops.movement import Broadcast, Pad, Reverse
 from hlokit.ops.reduction import Reduce
@@ -506,29 +518,36 @@ def convolution(write: SizedWriter, instruction: Instruction, operands: Sequence
 
 @pads("sort")
 def sort(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
-    """A flag that goes first keeps what lies beyond the size behind what lies within."""
-    op, n = instruction.op, len(operands)
+    """A flag as last key leaves what lies beyond the least size behind what lies within, in its order (SORT-15)."""
+    op: Any = instruction.op
     sizes, nodes, (comparator,) = _least(write, operands), [o.node for o in operands], instruction.called
-    along = tuple(s if d == op.dimension else None for d, s in enumerate(sizes))  # type: ignore[attr-defined]
-    inside = write.inside(nodes[0].shape, along)
+    shape = nodes[0].shape
+    inside = write.inside(shape, tuple(s if d == op.dimension else None for d, s in enumerate(sizes)))
     if inside is not None:
         nodes, comparator = [*nodes, inside], _flagged_comparator(write, comparator)
     made = write.add(op, *nodes, called=[comparator])
-    if not made.shape.is_tuple:
-        return Sized(made, sizes, whole=False)
-    parts = tuple(Sized(write.add(GetTupleElement(i), made), sizes, whole=False) for i in range(n))
-    return parts if n > 1 else parts[0]
+
+    def result(number: int, operand: Sized) -> Sized:
+        own = _sizes(operand)
+        node = write.add(GetTupleElement(number), made) if made.shape.is_tuple else made
+        other = tuple(s if d != op.dimension and s is not own[d] else None for d, s in enumerate(sizes))
+        sorted_lines = write.inside(shape, other)
+        if sorted_lines is not None:
+            node = write.add(Select(), sorted_lines, node, operand.node)
+        return Sized(node, operand.sizes, whole=False)
+
+    parts = tuple(map(result, range(len(operands)), operands))
+    return parts if len(parts) > 1 else parts[0]
 
 
 def _flagged_comparator(write: SizedWriter, comparator: Computation) -> Computation:
-    """With a flag as last key pair: set ones go before others, else the comparator decides."""
+    """With a flag as last key pair: set ones go before others, two of them as the comparator says."""
     module = write.into.module
     made = SizedWriter(Computation(f"{comparator.name}.flagged", module))
     shapes = [*(p.shape.static for p in comparator.parameters), dtypes.pred[()], dtypes.pred[()]]
     *keys, first, second = (made.add(Parameter(i, shape)) for i, shape in enumerate(shapes))
-    differs = made.add(Compare("NE", None, None), first, second)
-    before = made.add(Call(False), *keys, called=[comparator])
-    made.into.set_root(made.add(Select(), differs, first, before))
+    before = made.add(Or(), made.add(Not(), second), made.add(Call(False), *keys, called=[comparator]))
+    made.into.set_root(made.add(And(), first, before))
     assert module is not None
     return module.add_computation(made.into)
 
