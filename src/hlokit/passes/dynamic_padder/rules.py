@@ -528,16 +528,17 @@ def sort(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]
     made = write.add(op, *nodes, called=[comparator])
 
     def result(number: int, operand: Sized) -> Sized:
+        """Lines beyond the least size that count in this operand are as they were, too."""
         own = _sizes(operand)
         node = write.add(GetTupleElement(number), made) if made.shape.is_tuple else made
-        other = tuple(s if d != op.dimension and s is not own[d] else None for d, s in enumerate(sizes))
-        sorted_lines = write.inside(shape, other)
-        if sorted_lines is not None:
-            node = write.add(Select(), sorted_lines, node, operand.node)
+        smaller = tuple(s if d != op.dimension and s is not own[d] else None for d, s in enumerate(sizes))
+        is_sorted = write.inside(shape, smaller)
+        if is_sorted is not None:
+            node = write.add(Select(), is_sorted, node, operand.node)
         return Sized(node, operand.sizes, whole=False)
 
     parts = tuple(map(result, range(len(operands)), operands))
-    return parts if len(parts) > 1 else parts[0]
+    return parts[0] if len(operands) == 1 else parts
 
 
 def _flagged_comparator(write: SizedWriter, comparator: Computation) -> Computation:
