@@ -60,6 +60,23 @@ def lock() -> threading.Lock:
     return made
 
 
+def once(function: Callable[[], _T]) -> Callable[[], _T]:
+    """`function`, whose result is made by the first thread that asks, while others wait for it. The child of a fork
+    that came meanwhile makes its own."""
+    made: list[_T] = []
+    making = lock()
+
+    @wraps(function)
+    def run() -> _T:
+        if not made:
+            with making:
+                if not made:
+                    made.append(function())
+        return made[0]
+
+    return run
+
+
 def _before() -> None:
     """Takes all gates. An interrupt meanwhile would be dropped by Python: it comes again when the fork is over."""
     interrupted = False

@@ -162,6 +162,15 @@ def interruptible(function: Callable[[], _T]) -> _T:
     return results[0]
 
 
+def in_background(function: Callable[[], object]) -> None:
+    """Runs `function`, which raises nothing, on a thread that only the process's exit waits for, if there is one."""
+    try:
+        _behind.append(Context().run(Thread, function))  # of its own context: what its caller is in ends before it
+    except NoThread:
+        return
+    _wait_at_exit()
+
+
 _behind: list[Thread] = []
 """Threads that nobody waits for any more."""
 

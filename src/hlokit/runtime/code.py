@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.jit.pool import pool
-from hlokit.runtime.plan import Plan, functions
+from hlokit.cpu.target import available_threads
+from hlokit.forks import once
+from hlokit.runtime.plan import RUNTIME, Plan, functions
+from hlokit.stack import in_background
+
+
+@once
+def prepare() -> None:
+    """Starts a thread that makes the code that programs link to, the same for all, unless there is only one core: 40 ms
+    without the cache, while a first program is read, optimised and lowered."""
+    if available_threads() > 1:
+        in_background(_linked_to)
+
+
+def _linked_to() -> None:
+    with suppress(Exception):  # a program that needs it raises the same
+        pool()
+        functions(RUNTIME)
 
 
 class Code:
@@ -16,7 +35,7 @@ class Code:
     """
 
     def __init__(self, plan: Plan, threads: int | None) -> None:
-        workers = pool(threads) if plan.parallel else None  # its code takes 20 ms where the cache has it not
+        workers = pool(threads) if plan.parallel else None
         symbols = {**(workers.symbols if workers else {}), **functions(plan.runtime)}
         if plan.lapack:
             from hlokit.cpu.kernels.linalg.lapack import lapack_addresses

@@ -16,6 +16,7 @@ from hlokit.hlo.computation import counted
 from hlokit.hlo.module import HloModule
 from hlokit.memory import uncollected
 from hlokit.runtime import plan as plans
+from hlokit.runtime.code import prepare
 from hlokit.runtime.dump import Dump, compiled, settings
 from hlokit.runtime.plan import Plan
 from hlokit.runtime.progress import Say, next_stage, silent
@@ -145,6 +146,7 @@ class Compilation:
                     break
                 if found.peak.total <= limit:
                     return found, plans.host_instructions(found)
+        prepare()
         program = self.program
         next_stage()
         self.check_memory(plans.peak_of(program), limit)

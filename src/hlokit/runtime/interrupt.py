@@ -22,7 +22,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
 from traceback import walk_stack, walk_tb
 from types import CodeType
 from typing import Any
@@ -33,7 +32,7 @@ from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.llvm import I32, I64, POINTER, Function, Global, IfElse, Module, Prototype, Value
 from hlokit.cpu.target import Target, host
 from hlokit.errors import EvaluationError
-from hlokit.forks import lock
+from hlokit.forks import lock, once
 from hlokit.runtime import cpython
 
 _KEY = "hlokit interrupt"
@@ -123,7 +122,7 @@ def _in_handler() -> bool:
     return any(frame.f_code in codes for frame, _ in walk_stack(sys._getframe()))  # pyright: ignore[reportPrivateUsage]
 
 
-@cache
+@once
 def _code() -> Library:
     target = host()
     module = written(target)

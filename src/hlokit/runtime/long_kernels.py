@@ -10,8 +10,6 @@ The caller sleeps, and asks `hlokit_interrupted` every 50 ms. How the threads ar
 
 from __future__ import annotations
 
-from functools import cache
-
 from hlokit.cpu.jit.cache import compiled
 from hlokit.cpu.jit.guard import ENDED, ENDING, GO_ON, HOLD
 from hlokit.cpu.jit.libc import (
@@ -30,6 +28,7 @@ from hlokit.cpu.jit.pool import code
 from hlokit.cpu.jit.pool_code import PARALLEL, PARALLEL_UNTIL, SIGNAL, STATE
 from hlokit.cpu.llvm import I32, I64, POINTER, Field, Function, IfElse, Module, Prototype, Record, Repeat, While
 from hlokit.cpu.target import Target, host
+from hlokit.forks import once
 from hlokit.runtime import interrupt
 from hlokit.runtime.interrupt import EVERY_NS, INTERRUPTED
 from hlokit.stack import SIZE
@@ -49,7 +48,7 @@ def symbols() -> dict[str, int]:
 _CALLED = (PARALLEL_UNTIL.name, SIGNAL.name, ENDING.name, ENDED.name)
 
 
-@cache
+@once
 def _code() -> Library:
     target = host()
     functions = {name: code().address(name) for name in _CALLED} | interrupt.symbols()

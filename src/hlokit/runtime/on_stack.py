@@ -8,7 +8,6 @@ with none.
 from __future__ import annotations
 
 import ctypes
-from functools import cache
 
 from hlokit.cpu.jit.cache import compiled
 from hlokit.cpu.jit.libc import (
@@ -28,6 +27,7 @@ from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.llvm import I8, I32, I64, POINTER, Function, Global, IfElse, Module, Pointer, Prototype, Record
 from hlokit.cpu.target import Target, host
 from hlokit.errors import EvaluationError
+from hlokit.forks import once
 from hlokit.stack import SIZE
 
 
@@ -42,7 +42,7 @@ def raise_refused() -> None:
         raise EvaluationError("the thread's stack is too small for the program, and the system has no other thread")
 
 
-@cache
+@once
 def _code() -> Library:
     target = host()
     library = Library([compiled(written(target), target, name="stack")])

@@ -125,17 +125,18 @@ def host_instructions(plan: Plan) -> Sequence[Instruction]:
 INTERRUPTED, INTERRUPTIBLE, ON_STACK = (
     prototype.name for prototype in (interrupt.INTERRUPTED, long_kernels.INTERRUPTIBLE, on_stack.ON_STACK)
 )
-_RUNTIME = {INTERRUPTED: interrupt.symbols, INTERRUPTIBLE: long_kernels.symbols, ON_STACK: on_stack.symbols}
+RUNTIME = {INTERRUPTED: interrupt.symbols, INTERRUPTIBLE: long_kernels.symbols, ON_STACK: on_stack.symbols}
+"""Functions of hlokit.runtime that code calls, by a name: what gives the symbols."""
 
 
 def called(names: Sequence[str]) -> tuple[str, ...]:
     """Those of the functions that are hlokit.runtime's."""
-    return tuple(name for name in _RUNTIME if name in names)
+    return tuple(name for name in RUNTIME if name in names)
 
 
 def functions(names: Sequence[str]) -> dict[str, int]:
     """Addresses of functions of hlokit.runtime."""
-    return {name: address for each in names for name, address in _RUNTIME[each]().items()}
+    return {name: address for each in names for name, address in RUNTIME[each]().items()}
 
 
 def _lapack(names: Sequence[str]) -> tuple[str, ...]:

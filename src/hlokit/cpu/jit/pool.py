@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-from functools import cache
 
 from hlokit.cpu.jit.cache import compiled
 from hlokit.cpu.jit.memory import private_memory
@@ -21,7 +20,7 @@ from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.jit.pool_code import BYTES, STATE, TEAM_LEAVE, TEAM_RUN, TEAM_TAKE, written
 from hlokit.cpu.target import available_threads, host
 from hlokit.errors import EvaluationError
-from hlokit.forks import lock
+from hlokit.forks import lock, once
 
 MAX_THREADS = (BYTES - STATE.offset("threads")) // 8
 
@@ -82,7 +81,7 @@ def _made(threads: int) -> Pool:
     return made
 
 
-@cache
+@once
 def code() -> Library:
     """The pool's functions, and those of hlokit.cpu.jit.guard."""
     target = host()
