@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -60,21 +60,26 @@ def lock() -> threading.Lock:
     return made
 
 
-def once(function: Callable[[], _T]) -> Callable[[], _T]:
+class once(Generic[_T]):
     """`function`, whose result is made by the first thread that asks, while others wait for it. The child of a fork
     that came meanwhile makes its own."""
-    made: list[_T] = []
-    making = lock()
 
-    @wraps(function)
-    def run() -> _T:
-        if not made:
-            with making:
-                if not made:
-                    made.append(function())
-        return made[0]
+    def __init__(self, function: Callable[[], _T]) -> None:
+        self._function = function
+        self._made: list[_T] = []
+        self._making = lock()
 
-    return run
+    def __call__(self) -> _T:
+        if not self._made:
+            with self._making:
+                if not self._made:
+                    self._made.append(self._function())
+        return self._made[0]
+
+    @property
+    def is_made(self) -> bool:
+        """Whether there is a result, or a thread makes it."""
+        return bool(self._made) or self._making.locked()
 
 
 def _before() -> None:

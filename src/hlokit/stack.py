@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 import signal
 import sys
 import threading
@@ -172,7 +173,9 @@ def in_background(function: Callable[[], object]) -> None:
 
 
 _behind: list[Thread] = []
-"""Threads that nobody waits for any more."""
+"""Threads that nobody waits for any more. The child of a fork has none of them."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_behind.clear)
 
 
 @cache

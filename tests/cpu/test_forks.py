@@ -99,6 +99,52 @@ def test_locks_are_free_in_the_child() -> None:
         assert lock.locked()
 
 
+def test_a_result_is_made_once_and_again_in_a_child_that_came_meanwhile() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    made: list[int] = []
+
+    @forks.once
+    def result() -> list[int]:
+        begun.set()
+        if not made:
+            go_on.wait()
+        made.append(len(made))
+        return made
+
+    threads = [threading.Thread(target=result) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    assert result.is_made
+
+    def child() -> int:
+        made.append(-1)  # does not wait for a thread that it does not have
+        return len(result())
+
+    assert exit_code(child) == 2
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert result() is made and made == [0]
+
+
+def test_children_exit_without_waiting_for_what_their_parents_do_in_the_background() -> None:
+    source = """
+import os, sys, threading
+from hlokit.stack import in_background
+go_on = threading.Event()
+in_background(lambda: (go_on.wait(), print("done", flush=True)))
+child = os.fork()
+if child:
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    go_on.set()
+else:
+    sys.exit(7)
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=100, check=False)
+    assert done.stdout == "7\ndone\n", done.stderr
+
+
 @pytest.mark.parametrize("forks", [4, pytest.param(100, marks=pytest.mark.slow)])
 def test_children_compile_that_were_forked_while_others_did(forks: int) -> None:
     environment = {**os.environ, "HLOKIT_CACHE_DIR": ""}

@@ -23,7 +23,7 @@ def go_backwards() -> None:
     global _installed
     if _installed:
         return
-    if pool.code.cache_info().currsize:
+    if pool.code.is_made:
         raise RuntimeError("the pool's code was made before: chunks would go as usual")
     os.environ["HLOKIT_CACHE_DIR"] = ""
     _many_chunks.enter_context(many_chunks())
