@@ -134,9 +134,14 @@ def finding(check: object, seed: int) -> str | None:
     try:
         return check(seed)  # type: ignore[operator]
     except Exception as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if "hlokit" in f.filename]
-        where = f"{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno} {frames[-1].name}" if frames else ""
-        return f"{type(error).__name__} at {where}: {str(error)[:300]}"
+        return raised(error)
+
+
+def raised(error: Exception) -> str:
+    """An exception told by its kind and place."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "hlokit" in f.filename]
+    where = f"{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno} {frames[-1].name}" if frames else ""
+    return f"{type(error).__name__} at {where}: {str(error)[:300]}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

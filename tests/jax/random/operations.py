@@ -1,0 +1,31 @@
+"""Random single operations of random sizes and types, by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax
+
+from tests.jax.random.arrays import gather, sort, window
+from tests.jax.random.linear_algebra import fft, linalg
+from tests.jax.random.products import convolution, dot
+from tests.jax.random.program import Draw, Program
+
+KINDS: dict[str, Callable[[Draw], Program]] = {
+    "dot": dot,
+    "conv": convolution,
+    "fft": fft,
+    "linalg": linalg,
+    "sort": sort,
+    "window": window,
+    "gather": gather,
+}
+"""The kinds of operations. Gathers come with scatters."""
+
+
+def random_operation(seed: int, kinds: Sequence[str] = tuple(KINDS)) -> Program:
+    """The operation of a seed. Seeds take the kinds in turn."""
+    kind = kinds[seed % len(kinds)]
+    program = KINDS[kind](Draw(f"{kind} {seed}"))
+    jax.eval_shape(program.function, *program.arguments)  # pyright: ignore[reportUnknownMemberType]
+    return program
