@@ -2,6 +2,7 @@
 
     python -m tests.jax.random.run --count 100 --seed 0 [--operations | --compositions]
 
-A composition is a few steps on large arrays (compositions.py, steps.py), an operation one product, convolution, sort or
-the like (operations.py). compare.py runs a program on both and asks the reference interpreter which of them is wrong.
+A composition is a few steps on large arrays (compositions.py, steps.py), an operation is one product, convolution, sort
+or the like (operations.py). compare.py runs a program on both; if they differ, the reference interpreter decides which
+of them is wrong.
 """

@@ -1,4 +1,4 @@
-"""Random compositions of functions of JAX on large arrays: what a compiler fuses, lays out and cuts into chunks.
+"""Random compositions of functions of JAX on large arrays, which a compiler fuses and cuts into chunks.
 
 All values are small integers, whatever their type, so that two engines' results are equal in every order of evaluation.
 """
@@ -15,19 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.jax.random.program import Draw, NDArray, Program
+from tests.jax.random.program import SIZES, Draw, NDArray, Program
 from tests.jax.random.steps import TYPES, NotApplicable, any_step, small
 
-SIZES = (
-    1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 333, 511, 512,
-    513, 777, 1000, 1024, 1031, 2048, 2049, 4096,
-)  # fmt: skip
 LENGTHS = (1000, 4097, 65536, 100_003, 1 << 20, (1 << 20) + 7, 3_000_000, 10_000_000, (1 << 24) + 5)
 """Sizes of arrays of one dimension."""
 
 
 def random_composition(seed: int, elements: int = 2_000_000) -> Program:
-    """The composition of a seed, on arrays of at most so many elements; those between may have twice as many."""
+    """The composition of a seed. Arguments have at most so many elements, intermediate values twice as many."""
     draw = Draw(f"composition {seed}")
     arguments = [_argument(draw, elements) for _ in range(draw.choice([1, 2, 2, 3]))]
     composition = Composition(f"steps {seed}", draw.randint(3, 12), elements)
@@ -48,7 +44,7 @@ def _argument(draw: Draw, elements: int) -> NDArray:
 
 
 def _shape(draw: Draw, elements: int) -> tuple[int, ...]:
-    """A shape of neither too many elements nor very few."""
+    """A shape of at most `elements` elements and more than a 300th of that."""
     while True:
         rank = draw.choice([1, 1, 2, 2, 2, 2, 3, 3, 4])
         shape = tuple(draw.choice(LENGTHS if rank == 1 else SIZES) for _ in range(rank))
@@ -58,18 +54,19 @@ def _shape(draw: Draw, elements: int) -> tuple[int, ...]:
 
 @dataclass(eq=False)  # jax.jit wants functions that it can hash
 class Composition:
-    """A function that draws its steps when it is traced, since they depend on shapes: the same ones each time.
+    """A function that draws its steps while JAX traces it, since they depend on shapes; the same ones in each trace.
 
-    Its results are the values that no step used, and some of the others.
+    Its results are the values that no step used, and some of the others. Draw(`name`) makes the choices; `length` is the
+    number of steps. No value has more than twice `elements`. `description` has a line for each step of the last trace.
     """
 
-    words: str
+    name: str
     length: int
     elements: int
     description: list[str] = field(default_factory=list[str])
 
     def __call__(self, *arguments: jax.Array) -> list[jax.Array]:
-        draw = Draw(self.words)
+        draw = Draw(self.name)
         self.description.clear()
         values, used = list(arguments), set[int]()
         while len(values) < len(arguments) + self.length:
@@ -82,8 +79,8 @@ class Composition:
             if not 0 < value.size <= 2 * self.elements:
                 continue
             value = small(value)
-            took, gave = f"v{number} {_type(operand)}", f"v{len(values)} {_type(value)}"
-            self.description.append(f"{gave} = {step.__name__}({took})")
+            result = f"v{len(values)} {_type(value)}"
+            self.description.append(f"{result} = {step.__name__}(v{number} {_type(operand)})")
             used.add(number)
             values.append(value)
         new = range(len(arguments), len(values))

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 
 import jax
 
-from tests.jax.random.arrays import gather, sort, window
+from tests.jax.random.gathers import gather
 from tests.jax.random.linear_algebra import fft, linalg
 from tests.jax.random.products import convolution, dot
 from tests.jax.random.program import Draw, Program
+from tests.jax.random.sorts import sort
+from tests.jax.random.windows import window
 
 KINDS: dict[str, Callable[[Draw], Program]] = {
     "dot": dot,
@@ -20,7 +22,7 @@ KINDS: dict[str, Callable[[Draw], Program]] = {
     "window": window,
     "gather": gather,
 }
-"""The kinds of operations. Gathers come with scatters."""
+"""The kinds of operations. `gather` draws scatters as well."""
 
 
 def random_operation(seed: int, kinds: Sequence[str] = tuple(KINDS)) -> Program:

@@ -18,17 +18,18 @@ FLOATS = ("float32", "float32", "float64", "bfloat16", "float16", "complex64", "
 INTEGERS = ("int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "uint16")
 SIZES = (
     1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 20, 24, 31, 32, 33, 40, 48, 63, 64, 65, 96, 100, 127, 128, 129, 160, 200,
-    255, 256, 257, 300, 384, 511, 512, 513, 640, 1000, 1024, 1025, 2000, 2048, 3000, 4096, 5000,
+    255, 256, 257, 300, 384, 511, 512, 513, 640, 777, 1000, 1024, 1031, 2000, 2048, 2049, 3000, 4096, 5000,
 )  # fmt: skip
-"""Sizes of dimensions: vectors and blocks of machine code end at some of them, or one before or behind."""
+"""Sizes of dimensions: multiples of the lengths of vectors and of blocks in machine code, one more, one less, others."""
 
 
 @dataclass(frozen=True)
 class Program:
     """A function of JAX and the arguments of a call.
 
-    description     what it computes, in a line or several
-    tolerance       what two results may differ by, in epsilons of the largest element (compare.py); None: they are equal
+    description     the operation or the steps, for people; the types are in the StableHLO
+    tolerance       the greatest difference between two floating results, in epsilons of the largest element (compare.py);
+                    None: results must be equal
     """
 
     function: Callable[..., Any]
@@ -37,11 +38,16 @@ class Program:
     tolerance: float | None = None
 
 
-class Draw(random.Random):
-    """A source of choices and of arrays. The same words give the same draws, in any process."""
+def sum_tolerance(terms: float) -> float:
+    """The tolerance of sums in different orders: their rounding errors grow with the square root of the terms' number."""
+    return 3 * math.sqrt(terms)
 
-    def __init__(self, words: str) -> None:
-        super().__init__(words)
+
+class Draw(random.Random):
+    """A source of choices and of arrays. The same name gives the same draws, in any process."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self.numbers = np.random.default_rng(self.getrandbits(64))
 
     def chance(self, probability: float) -> bool:
@@ -49,7 +55,7 @@ class Draw(random.Random):
         return self.random() < probability
 
     def sizes(self, rank: int, elements: float, most: int = SIZES[-1]) -> list[int]:
-        """Sizes of an array's dimensions, of which none is above `most`, for at most so many elements."""
+        """Sizes of `rank` dimensions, none above `most`, of an array of at most `elements` elements."""
         allowed = [size for size in SIZES if size <= most]
         while True:
             drawn = [self.choice(allowed) for _ in range(rank)]

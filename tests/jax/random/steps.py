@@ -1,7 +1,7 @@
-"""Steps of random compositions: each draws a function of JAX that fits a value, and gives its result.
+"""Steps of random compositions: each draws a function of JAX that is defined for a value, and applies it.
 
-A step takes the source of its choices, the value, and all values so far. It raises NotApplicable if it has no function
-of such a value. Results are made small integers again by `small`, so that sums and products of them are exact.
+A step takes the source of its choices, the value, and all values so far. It raises NotApplicable if no function of its
+kind is defined for the value. `small` then reduces results to small integers, so that sums and products are exact.
 """
 
 # JAX's annotations leave parts of its types open.
@@ -31,11 +31,11 @@ TYPES = (
 
 
 class NotApplicable(Exception):
-    """A step has no function of the value."""
+    """No function of a step's kind is defined for the value."""
 
 
 def small(x: jax.Array) -> jax.Array:
-    """The value with every number brought to an integer from -8 to 8."""
+    """The value with every number reduced to an integer from -8 to 8."""
     if is_bool(x):
         return x
     if is_complex(x):
@@ -67,11 +67,11 @@ def require(condition: object) -> None:
         raise NotApplicable
 
 
-# -- what several steps draw
+# -- draws of several steps
 
 
 def summable(x: jax.Array) -> jax.Array:
-    """The value in a type in which sums of many small integers are exact, or wrap."""
+    """The value in a type in which sums of many small integers are exact, or wrap around."""
     if x.dtype in (jnp.bfloat16, jnp.float16):
         return x.astype(jnp.float32)
     return x.astype(jnp.int32) if is_bool(x) else x
@@ -88,7 +88,7 @@ def some_axes(draw: Draw, x: jax.Array) -> tuple[int, ...]:
 
 
 def like(draw: Draw, x: jax.Array, values: Values) -> jax.Array:
-    """A value of the same shape and type: another one, or one that is made of `x`."""
+    """A value of the same shape and type as `x`: one of `values`, or one computed from `x`."""
     others = [value for value in values if value.shape == x.shape and value is not x]
     if others:
         other = draw.choice(others)
@@ -107,13 +107,13 @@ def like(draw: Draw, x: jax.Array, values: Values) -> jax.Array:
 
 
 def small_index(element: jax.Array, factor: int) -> jax.Array:
-    """An index, which only the running program knows."""
+    """A nonnegative multiple of `factor` that is computed at run time."""
     number = element.astype(jnp.int32) if is_bool(element) else jnp.real(element)
     return jnp.abs(number).astype(jnp.int32) * factor
 
 
 def indices(draw: Draw, size: int, count: int) -> jax.Array:
-    """So many indices into a dimension, at regular distances, which may come again."""
+    """`count` indices into a dimension of this size, at regular distances; some may be equal."""
     return (jnp.arange(count) * draw.choice([1, 3, 7, -2, 13]) + draw.randint(0, 9)) % size
 
 
@@ -145,7 +145,7 @@ OF_FLOATS: tuple[Callable[[Any], Any], ...] = (
     jnp.abs,
     jnp.sign,
     jnp.square,
-    # factors that leave the results for small integers far from halves: roundings do not depend on last bits
+    # the factors keep results for small integers far from halves, so that roundings do not depend on the last bits
     lambda x: jnp.round(3 * jnp.tanh(x)),
     lambda x: jnp.round(jnp.exp(-jnp.abs(x)) * 5.2),
     lambda x: jnp.floor(x / 3 + 0.1),
@@ -180,7 +180,7 @@ def convert(draw: Draw, x: jax.Array, values: Values) -> jax.Array:
     return x != 0 if dtype == "bool" else x.astype(dtype)
 
 
-# -- reductions, alone and with what they reduce
+# -- reductions
 
 
 def reduce(draw: Draw, x: jax.Array, values: Values) -> jax.Array:
@@ -198,7 +198,7 @@ def reduce(draw: Draw, x: jax.Array, values: Values) -> jax.Array:
 
 
 def less_reduction(draw: Draw, x: jax.Array, values: Values) -> jax.Array:
-    """The value without its sum or maximum, as in a softmax."""
+    """The value minus its sum, maximum or minimum, as in a softmax."""
     require(not is_bool(x))
     axes = some_axes(draw, x)
     if is_complex(x):
@@ -207,7 +207,7 @@ def less_reduction(draw: Draw, x: jax.Array, values: Values) -> jax.Array:
     match draw.choice(["sum", "max", "min", "two"]):
         case "sum":
             return exact - exact.sum(axes, keepdims=True)
-        case "two":  # a reduction of what needs another
+        case "two":  # a reduction whose operand needs another reduction
             largest = summable(x.max(axes, keepdims=True))
             return exact * 0 + (exact == largest).sum(axes, keepdims=True) + exact
         case name:
@@ -244,7 +244,7 @@ def transpose(draw: Draw, x: jax.Array, values: Values) -> jax.Array:
 
 
 def reshape(draw: Draw, x: jax.Array, values: Values) -> jax.Array:
-    """Two dimensions made one, or one made two."""
+    """Two dimensions merged, or one split."""
     shape, axis = list(x.shape), an_axis(draw, x)
     if x.ndim > 1 and draw.chance(0.5):
         axis = draw.randrange(x.ndim - 1)
@@ -292,7 +292,7 @@ def concatenate(draw: Draw, x: jax.Array, values: Values) -> jax.Array:
     return jnp.concatenate([x, other, first_third], axis)
 
 
-# -- places that the program computes
+# -- indices
 
 
 def dynamic_slice(draw: Draw, x: jax.Array, values: Values) -> jax.Array:
