@@ -1,15 +1,17 @@
 """Memory that calls leave behind is used again, never while somebody still has it, and not without bound."""
 
 import gc
+import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hlokit.runtime import arena
-from hlokit.runtime.arena import HUGE_PAGE, LARGE, Arena, Buffer, Recycler, capacity, empty
+from hlokit.runtime.arena import HUGE_PAGE, LARGE, Arena, Buffer, HugePages, Recycler, capacity, empty
 
 F32 = np.dtype("f4")
 BIG = 3 * 2**20
@@ -120,6 +122,33 @@ def test_results_of_several_threads(recycler: Recycler) -> None:
 def test_what_cannot_be_had() -> None:
     with pytest.raises(MemoryError, match="bytes"):
         arena.recycler.take(2**60)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs smaps")
+def test_small_pages_are_taken_once_a_huge_one_was_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = HugePages()
+    monkeypatch.setattr(arena, "huge_pages", pages)
+    monkeypatch.setattr(arena, "DEAR_NS", 10**12)
+    kept = [Buffer(BIG)]
+    assert "hg" in flags(kept[0].address) and not pages.dear
+    monkeypatch.setattr(arena, "DEAR_NS", 0)
+    kept.append(Buffer(BIG))
+    assert "nh" in flags(kept[1].address) and pages.dear
+    monkeypatch.setattr(arena, "DEAR_NS", 10**12)
+    kept.append(Buffer(BIG))
+    assert "nh" in flags(kept[2].address)
+    assert not any(any(buffer.view) for buffer in kept)
+
+
+def flags(address: int) -> list[str]:
+    """What the kernel knows of the mapping at the address, as `hg`: huge pages are asked for."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if found := re.match("([0-9a-f]+)-([0-9a-f]+) ", line):
+            inside = int(found[1], 16) <= address < int(found[2], 16)
+        elif inside and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    raise LookupError(address)
 
 
 def test_an_arena_serves_calls_one_after_another_and_at_once(recycler: Recycler) -> None:

@@ -67,6 +67,18 @@ assert taken(9 * M + 4096, 3)[1] == whole
 """)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="huge pages are asked for there")
+@pytest.mark.parametrize(("limit", "expected"), [(10**12, "['hg', 'hg']"), (0, "['nh', 'nh']")])
+def test_small_pages_are_taken_once_a_huge_one_was_dear(limit: int, expected: str) -> None:
+    run(f"""
+from hlokit.interop.pjrt import pages
+from tests.runtime.test_arena import flags
+pages.DEAR_NS = {limit}
+kept = [taken(8 * M, 1) for _ in range(2)]
+assert [flag for _, address in kept for flag in flags(address) if flag in ("hg", "nh")] == {expected}
+""")
+
+
 def test_small_and_large_memory_beyond_the_slots() -> None:
     run("""
 from hlokit.interop.pjrt.pages import SLOTS
