@@ -143,7 +143,7 @@ def test_small_pages_are_taken_once_a_huge_one_was_dear(monkeypatch: pytest.Monk
 def flags(address: int) -> list[str]:
     """What the kernel knows of the mapping at the address, as `hg`: huge pages are asked for."""
     inside = False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
+    for line in Path("/proc/self/smaps").read_text("utf-8", "surrogateescape").splitlines():
         if found := re.match("([0-9a-f]+)-([0-9a-f]+) ", line):
             inside = int(found[1], 16) <= address < int(found[2], 16)
         elif inside and line.startswith("VmFlags:"):
