@@ -23,7 +23,7 @@ def prepare() -> None:
 def _linked_to() -> None:
     with suppress(Exception):  # a program that needs it raises the same
         pool()
-        functions(RUNTIME)
+        functions(tuple(RUNTIME))
 
 
 class Code:
