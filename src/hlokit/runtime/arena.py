@@ -61,9 +61,8 @@ class Buffer:
         offset = -start % HUGE_PAGE if large else 0
         self.address = start + offset
         self.view = memoryview(mapped)[offset : offset + self.capacity]
-        if large and hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # a kernel without them
-                huge_pages.ask(mapped, offset, self.view)
+        if large:
+            huge_pages.ask(mapped, offset, self.view)
 
 
 class HugePages:
@@ -77,15 +76,18 @@ class HugePages:
         self.dear = False
 
     def ask(self, mapped: mmap.mmap, offset: int, view: memoryview) -> None:
-        """For the mapping's bytes from `offset` on, which `view` has. OSError: the kernel has none."""
-        mapped.madvise(mmap.MADV_NOHUGEPAGE if self.dear else mmap.MADV_HUGEPAGE, offset, len(view))
-        for place in () if self.dear else range(0, len(view), HUGE_PAGE):
-            before = time.thread_time_ns()
-            view[place] = 0
-            if time.thread_time_ns() - before > DEAR_NS:
-                self.dear = True
-                mapped.madvise(mmap.MADV_NOHUGEPAGE, offset, len(view))
-                return
+        """For the mapping's bytes from `offset` on, which `view` has."""
+        if not hasattr(mmap, "MADV_HUGEPAGE"):
+            return
+        with suppress(OSError):  # a kernel without them
+            mapped.madvise(mmap.MADV_NOHUGEPAGE if self.dear else mmap.MADV_HUGEPAGE, offset, len(view))
+            for place in () if self.dear else range(0, len(view), HUGE_PAGE):
+                before = time.thread_time_ns()
+                view[place] = 0
+                if time.thread_time_ns() - before > DEAR_NS:
+                    self.dear = True
+                    mapped.madvise(mmap.MADV_NOHUGEPAGE, offset, len(view))
+                    return
 
 
 huge_pages = HugePages()
