@@ -77,9 +77,7 @@ class HugePages:
 
     def ask(self, mapped: mmap.mmap, offset: int, view: memoryview) -> None:
         """For the mapping's bytes from `offset` on, which `view` has."""
-        if not hasattr(mmap, "MADV_HUGEPAGE"):
-            return
-        with suppress(OSError):  # a kernel without them
+        with suppress(AttributeError, OSError):  # a system or a kernel without them
             mapped.madvise(mmap.MADV_NOHUGEPAGE if self.dear else mmap.MADV_HUGEPAGE, offset, len(view))
             for place in () if self.dear else range(0, len(view), HUGE_PAGE):
                 before = time.thread_time_ns()
