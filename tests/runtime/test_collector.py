@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import hlokit as hk
-from hlokit import api
+from hlokit import api, memory
 from hlokit.errors import OutOfMemoryError, ParseError
 from hlokit.hlo.module import HloModule
-from hlokit.memory import uncollected
+from hlokit.memory import Young, uncollected
 from hlokit.runtime.compilation import Compilation
 
 PROGRAM = "HloModule m\nENTRY e { x = f32[4000] parameter(0) ROOT y = f32[4000] negate(x) }"
@@ -83,3 +84,59 @@ def test_it_is_on_again_when_the_last_of_two_threads_is_done() -> None:
     first_is_done.set()
     other.join(30)
     assert seen == [False] and gc.isenabled()
+
+
+class Cycle:
+    """An object that refers to itself: garbage for the collector alone."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@uncollected
+def make(kept: int) -> tuple[list[list[int]], weakref.ref[Cycle]]:
+    """So many objects that are still needed, and one that is not."""
+    return [[k] for k in range(kept)], weakref.ref(Cycle())
+
+
+@pytest.fixture
+def young(monkeypatch: pytest.MonkeyPatch) -> Young:
+    gc.collect()
+    fresh = Young()
+    monkeypatch.setattr(memory, "_young", fresh)
+    return fresh
+
+
+def test_what_a_long_compile_made_is_old_without_a_look(young: Young) -> None:
+    kept, gone = make(Young.LEAST)
+    assert gone() is not None and any(each is kept for each in gc.get_objects(generation=2))
+    assert young.grown_old >= Young.LEAST
+    gc.collect()
+    assert gone() is None
+    make(Young.LEAST)
+    assert young.grown_old < 2 * Young.LEAST  # of those since the last look
+
+
+def test_the_collector_looks_through_what_a_short_compile_made(young: Young) -> None:
+    kept, _ = make(1000)
+    assert len(kept) == 1000 and young.grown_old == 0
+
+
+def test_many_old_objects_are_looked_through(young: Young, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Young, "MOST", 2 * Young.LEAST + 1000)
+    kept, first = make(Young.LEAST)
+    assert first() is not None
+    more, second = make(Young.LEAST)
+    assert first() is not None and second() is not None
+    assert len(make(Young.LEAST)[0]) == len(kept) == len(more)
+    assert first() is None and second() is None
+
+
+def test_what_the_application_froze_stays_frozen(young: Young) -> None:
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        make(Young.LEAST)
+        assert gc.get_freeze_count() > frozen / 2 and young.grown_old == 0  # a few may have gone
+    finally:
+        gc.unfreeze()
