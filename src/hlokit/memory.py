@@ -120,9 +120,9 @@ def uncollected(function: Callable[_P, _T]) -> Callable[_P, _T]:
 class Young:
     """Objects that were made while Python's collector was off, after which it would look through all of them at once:
     a tenth of a compile's time. Most are still needed. Those of a long compile become old, as if they had been looked
-    through; once there are MOST, all old objects are looked through."""
+    through, but no more than MOST until the collector looks through all old objects: some are garbage."""
 
-    LEAST, MOST = 20_000, 600_000
+    LEAST, MOST = 20_000, 1_000_000
 
     def __init__(self) -> None:
         self.grown_old = self.collections = 0
@@ -135,10 +135,8 @@ class Young:
         collections: int = gc.get_stats()[2]["collections"]
         if collections != self.collections:
             self.grown_old, self.collections = 0, collections
-        self.grown_old += made
-        if self.grown_old > self.MOST:
-            gc.collect()
-        else:
+        if self.grown_old + made <= self.MOST:
+            self.grown_old += made
             gc.freeze()
             gc.unfreeze()
 
