@@ -111,37 +111,39 @@ def uncollected(function: Callable[_P, _T]) -> Callable[_P, _T]:
         finally:
             with _pausing:
                 if _pauses.pop(own, False) and not _pauses:
-                    _young.grow_old()
+                    _promotion.promote()
                     gc.enable()
 
     return run
 
 
-class Young:
-    """Objects that were made while Python's collector was off, after which it would look through all of them at once:
-    a tenth of a compile's time. Most are still needed. Those of a long compile become old, as if they had been looked
-    through, but no more than MOST until the collector looks through all old objects: some are garbage."""
+class Promotion:
+    """Moves what a long compile made to the oldest generation of Python's collector, which would else go through all of
+    it at once when it is on again: a tenth of the compile's time, and most is still needed.
+
+    Some is garbage, which only a full collection frees: at most MOST objects are moved between two of these.
+    """
 
     LEAST, MOST = 20_000, 1_000_000
 
     def __init__(self) -> None:
-        self.grown_old = self.collections = 0
+        self.promoted = self.collections = 0
 
-    def grow_old(self) -> None:
-        """To be called before the collector is on again."""
+    def promote(self) -> None:
+        """Moves all younger objects, if they are many. To be called before the collector is on again."""
         made = gc.get_count()[0]
         if made < self.LEAST or gc.get_freeze_count():  # frozen ones, which are the application's, would not stay so
             return
         collections: int = gc.get_stats()[2]["collections"]
         if collections != self.collections:
-            self.grown_old, self.collections = 0, collections
-        if self.grown_old + made <= self.MOST:
-            self.grown_old += made
+            self.promoted, self.collections = 0, collections
+        if self.promoted + made <= self.MOST:
+            self.promoted += made
             gc.freeze()
             gc.unfreeze()
 
 
-_young = Young()
+_promotion = Promotion()
 
 
 def named(function: Callable[_P, _T]) -> Callable[_P, _T]:

@@ -164,7 +164,8 @@ def interruptible(function: Callable[[], _T]) -> _T:
 
 
 def in_background(function: Callable[[], object]) -> None:
-    """Runs `function`, which raises nothing, on a thread that only the process's exit waits for, if there is one."""
+    """Runs `function`, which raises nothing, on a thread that only the process's exit waits for; not at all where the
+    system has no more threads."""
     try:
         _behind.append(Context().run(Thread, function))  # of its own context: what its caller is in ends before it
     except NoThread:

@@ -14,7 +14,7 @@ import hlokit as hk
 from hlokit import api, memory
 from hlokit.errors import OutOfMemoryError, ParseError
 from hlokit.hlo.module import HloModule
-from hlokit.memory import Young, uncollected
+from hlokit.memory import Promotion, uncollected
 from hlokit.runtime.compilation import Compilation
 
 PROGRAM = "HloModule m\nENTRY e { x = f32[4000] parameter(0) ROOT y = f32[4000] negate(x) }"
@@ -100,44 +100,44 @@ def make(kept: int) -> tuple[list[list[int]], weakref.ref[Cycle]]:
 
 
 @pytest.fixture
-def young(monkeypatch: pytest.MonkeyPatch) -> Young:
+def promotion(monkeypatch: pytest.MonkeyPatch) -> Promotion:
     gc.collect()
-    fresh = Young()
-    monkeypatch.setattr(memory, "_young", fresh)
+    fresh = Promotion()
+    monkeypatch.setattr(memory, "_promotion", fresh)
     return fresh
 
 
-def test_what_a_long_compile_made_is_old_without_a_look(young: Young) -> None:
-    kept, gone = make(Young.LEAST)
+def test_what_a_long_compile_made_is_promoted(promotion: Promotion) -> None:
+    kept, gone = make(Promotion.LEAST)
     assert gone() is not None and any(each is kept for each in gc.get_objects(generation=2))
-    assert young.grown_old >= Young.LEAST
+    assert promotion.promoted >= Promotion.LEAST
     gc.collect()
     assert gone() is None
-    make(Young.LEAST)
-    assert young.grown_old < 2 * Young.LEAST  # of those since the last look
+    make(Promotion.LEAST)
+    assert promotion.promoted < 2 * Promotion.LEAST  # counted from the last full collection
 
 
-def test_the_collector_looks_through_what_a_short_compile_made(young: Young) -> None:
+def test_what_a_short_compile_made_is_not(promotion: Promotion) -> None:
     kept, _ = make(1000)
-    assert len(kept) == 1000 and young.grown_old == 0
+    assert len(kept) == 1000 and promotion.promoted == 0
 
 
-def test_what_grows_old_without_a_look_is_bounded(young: Young, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Young, "MOST", 2 * Young.LEAST + 1000)
-    kept, first = make(Young.LEAST)
-    more, second = make(Young.LEAST)
+def test_promotions_between_full_collections_are_bounded(promotion: Promotion, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Promotion, "MOST", 2 * Promotion.LEAST + 1000)
+    kept, first = make(Promotion.LEAST)
+    more, second = make(Promotion.LEAST)
     assert first() is not None and second() is not None
-    rest, third = make(Young.LEAST)
+    rest, third = make(Promotion.LEAST)
     rest.append([len(kept), len(more)])  # the collector goes through young objects when the next one is made
     assert third() is None and first() is not None
-    assert young.grown_old <= Young.MOST
+    assert promotion.promoted <= Promotion.MOST
 
 
-def test_what_the_application_froze_stays_frozen(young: Young) -> None:
+def test_what_the_application_froze_stays_frozen(promotion: Promotion) -> None:
     gc.freeze()
     try:
         frozen = gc.get_freeze_count()
-        make(Young.LEAST)
-        assert gc.get_freeze_count() > frozen / 2 and young.grown_old == 0  # a few may have gone
+        make(Promotion.LEAST)
+        assert gc.get_freeze_count() > frozen / 2 and promotion.promoted == 0  # a few may have gone
     finally:
         gc.unfreeze()

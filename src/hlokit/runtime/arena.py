@@ -28,8 +28,8 @@ from hlokit.errors import OutOfMemoryError
 HUGE_PAGE = 2**21
 LARGE = 2**20
 """Bytes above which memory lies on huge pages."""
-DEAR_NS = 1_000_000
-"""Nanoseconds of processor time of a first touch from which a huge page is dear: 0.1 ms are usual, 512 small pages take
+SLOW_NS = 1_000_000
+"""Nanoseconds of processor time of a first touch from which a huge page is slow: 0.1 ms are usual, 512 small pages take
 0.8."""
 RECYCLED = 2**19
 """Bytes from which results come from the recycler; smaller ones from NumPy, whose malloc reuses what it freed."""
@@ -73,17 +73,17 @@ class HugePages:
     """
 
     def __init__(self) -> None:
-        self.dear = False
+        self.slow = False
 
     def ask(self, mapped: mmap.mmap, offset: int, view: memoryview) -> None:
         """For the mapping's bytes from `offset` on, which `view` has."""
         with suppress(AttributeError, OSError):  # a system or a kernel without them
-            mapped.madvise(mmap.MADV_NOHUGEPAGE if self.dear else mmap.MADV_HUGEPAGE, offset, len(view))
-            for place in () if self.dear else range(0, len(view), HUGE_PAGE):
+            mapped.madvise(mmap.MADV_NOHUGEPAGE if self.slow else mmap.MADV_HUGEPAGE, offset, len(view))
+            for place in () if self.slow else range(0, len(view), HUGE_PAGE):
                 before = time.thread_time_ns()
                 view[place] = 0
-                if time.thread_time_ns() - before > DEAR_NS:
-                    self.dear = True
+                if time.thread_time_ns() - before > SLOW_NS:
+                    self.slow = True
                     mapped.madvise(mmap.MADV_NOHUGEPAGE, offset, len(view))
                     return
 

@@ -74,9 +74,7 @@ def kinds_in(text: str) -> tuple[str, ...]:
 def options_in(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.jax.random.run", description=__doc__)
     parser.add_argument("--count", type=int, default=100, help="seeds")
-    parser.add_argument(
-        "--seconds", type=float, default=float("inf"), help="stop after so many"
-    )
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--compositions", action="store_true", help="no operations")

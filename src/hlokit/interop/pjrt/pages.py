@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hlokit.cpu.jit.libc import ALIGNED_ALLOC, FREE, MADVISE, MMAP, MUNMAP, spin_lock, spin_unlock, thread_ns
 from hlokit.cpu.llvm import I8, I32, I64, POINTER, Function, Global, Module, Prototype, Record
-from hlokit.runtime.arena import DEAR_NS
+from hlokit.runtime.arena import SLOW_NS
 
 LARGE, HUGE, PAGE = 2**20, 2**21, 2**12
 SLOTS, KEPT = 128, 2**30
@@ -25,7 +25,7 @@ _KEPT_BYTES = Global("kept_bytes", I64)
 _KEPT_LOCK = Global("kept_lock", I32)
 _NEXT = Global("next_kept", I64)
 """The slot that is emptied next if all are full."""
-_DEAR = Global("dear_huge_pages", I32)
+_SLOW = Global("slow_huge_pages", I32)
 _MADV_HUGEPAGE, _MADV_NOHUGEPAGE = 14, 15
 _PROT_READ_WRITE, _MAP_PRIVATE_ANONYMOUS, _MAP_FAILED = 3, 0x22, -1
 
@@ -103,7 +103,7 @@ def _part_of_pages() -> Function:
 
 def _map_pages() -> Function:
     """Fresh memory, from a huge page's beginning; null if there is none. On small pages as soon as a huge one has been
-    dear: hlokit.runtime.arena says why."""
+    slow: hlokit.runtime.arena says why."""
     f = Function.of(_MAP_PAGES)
     size = f.argument("size")
     fresh = f.call(MMAP, None, size + HUGE, _PROT_READ_WRITE, _MAP_PRIVATE_ANONYMOUS, -1, 0)
@@ -115,16 +115,16 @@ def _map_pages() -> Function:
         f.call(MUNMAP, fresh, before)
     f.call(MUNMAP, data + size, HUGE - before)
     whole = size & -HUGE  # what does not fill a huge page would take all of it
-    dear = f.address(_DEAR)
-    with f.when(dear.load().ne(0)):
+    slow = f.address(_SLOW)
+    with f.when(slow.load().ne(0)):
         f.call(MADVISE, data, whole, _MADV_NOHUGEPAGE)
         f.returns(data)
     f.call(MADVISE, data, whole, _MADV_HUGEPAGE)
     with f.loop(0, whole, HUGE) as loop:
         before = thread_ns(f)
         (data + loop.index).store(f.constant(0, I8))
-        with f.when((thread_ns(f) - before).compare("ugt", DEAR_NS)):
-            dear.store(1)
+        with f.when((thread_ns(f) - before).compare("ugt", SLOW_NS)):
+            slow.store(1)
             f.call(MADVISE, data, whole, _MADV_NOHUGEPAGE)
             f.returns(data)
     f.returns(data)
