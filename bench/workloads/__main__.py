@@ -4,11 +4,11 @@
     python -m bench.workloads --only 'training|decode' --rounds 3 --to build/workloads
     python -m bench.workloads --conditions alone,busy,core --newest .venv-newest/bin/python
 
-In a round each program takes a turn on each platform with an empty cache of compiled programs, and one with the cache
-that it left (hlokit's own cache and JAX's); the order changes from round to round. Times are medians over all turns.
-What the first steps gave is compared between the platforms. Results are kept in FOLDER/turns.jsonl, from which a run
-that was ended goes on; the table, the picture and the CSV are made from it. A program whose packages are not there is
-named.
+In a round each program takes a turn on each platform with empty caches of compiled programs, and one with the caches
+that it left (JAX's compilation cache on both platforms, and hlokit's own); the order changes from round to round. Times
+are medians over all turns. What the first steps gave is compared between the platforms. Results are kept in
+FOLDER/turns.jsonl, from which a run that was ended goes on; the table, the picture and the CSV are made from it. A
+program whose packages are not there is named.
 """
 
 from __future__ import annotations
@@ -35,17 +35,21 @@ CONDITIONS = {"alone": 0, "one": 1, "two": 2, "core": 0}
 
 
 def environment(name: str, platform: str, cache: Path) -> dict[str, str]:
-    """The variables of a turn: nothing of JAX's or hlokit's from outside, its own folder for compiled programs."""
+    """The variables of a turn: nothing of JAX's or hlokit's from outside, its own folder for compiled programs, where
+    JAX's cache keeps also those that take little time."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_", "HLOKIT_"))}
     kept.pop("PYTHONDONTWRITEBYTECODE", None)  # as pip installs hlokit, its byte code is there
     path = os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
-    kept |= {"PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    if platform == "hlokit" and name in AS_CPU:
-        return kept | {"JAX_PLATFORMS": "cpu", "HLOKIT_AS_CPU": "1", "HLOKIT_CACHE_DIR": str(cache)}
-    if platform == "hlokit":
-        return kept | {"JAX_PLATFORMS": "hlokit,cpu", "HLOKIT_CACHE_DIR": str(cache)}
-    small = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
-    return kept | small | {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(cache)}
+    kept |= {
+        "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }  # fmt: skip
+    if platform == "cpu":
+        return kept | {"JAX_PLATFORMS": "cpu"}
+    kept |= {"HLOKIT_CACHE_DIR": str(cache / "hlokit")}
+    if name in AS_CPU:
+        return kept | {"JAX_PLATFORMS": "cpu", "HLOKIT_AS_CPU": "1"}
+    return kept | {"JAX_PLATFORMS": "hlokit,cpu"}
 
 
 def taken(name: str, engine: str, python: str, cache: Path, observed: Path, condition: str, seconds: float) -> Any:

@@ -18,12 +18,14 @@ from hlokit.interpreter.checks import refuse
 from hlokit.runtime.compilation import Compilation
 from hlokit.runtime.executable import Executable
 from hlokit.runtime.log import logger
-from hlokit.runtime.plan import Plan
+from hlokit.runtime.plan import Plan, host_instructions
 from hlokit.runtime.progress import progress
 from hlokit.stack import with_stack
 
 if TYPE_CHECKING:
+    from hlokit.hlo.instruction import Instruction
     from hlokit.runtime.devices import DeviceExecutable
+    from hlokit.runtime.host_steps import HostSteps
 
 
 @unforked
@@ -79,14 +81,10 @@ def compile_module(
     dump = compilation.dump
     if dump is not None:
         dump.source(module)
-    hosts = None
     with recorded() as questions, progress(module.name) as say:
         limit = memory.of_a_call() if memory_limit is None else memory_limit
         plan, instructions = compilation.plan(limit, time_limit=time_limit, say=say)
-        if instructions:
-            from hlokit.runtime.host_steps import HostSteps  # with the collectives, 3 ms
-
-            hosts = HostSteps(instructions, grid or (1, 1))
+        hosts = _steps(instructions, grid or (1, 1))
     misses = [e for e in questions if not e.hit and e.name.startswith(module.name)]
     executable = Executable(compilation, plan, hosts, threads=threads, again=again, misses=misses)
     for note in executable.notes:
@@ -99,14 +97,23 @@ def compile_module(
 @unforked
 @with_stack
 def load_plan(compilation: Compilation, plan: Plan, *, threads: int | None = None) -> Executable:
-    """The executable of a plan from the cache, without steps of the reference. OutOfMemoryError: it needs too much."""
+    """The executable of a plan from the cache, for one device. OutOfMemoryError: it needs too much."""
     compilation.limit = memory.of_a_call()
     compilation.check_memory(plan.peak, compilation.limit)
 
     def again() -> Executable:
         return compile_module(compilation.source, threads=threads, strict=compilation.strict, grid=(1, 1))
 
-    return Executable(compilation, plan, None, threads=threads, again=again)
+    return Executable(compilation, plan, _steps(host_instructions(plan), (1, 1)), threads=threads, again=again)
+
+
+def _steps(instructions: Sequence[Instruction], grid: tuple[int, int]) -> HostSteps | None:
+    """The steps of a program that the reference evaluates."""
+    if not instructions:
+        return None
+    from hlokit.runtime.host_steps import HostSteps  # with the collectives, 3 ms
+
+    return HostSteps(instructions, grid)
 
 
 def _require_positive(module: HloModule, name: str, value: object, kind: type, expected: str) -> None:

@@ -69,7 +69,7 @@ def _reads(found: dict[str, dict[str, Any]]) -> dict[str, int]:
 def test_programs_are_found_by_their_bytes(tmp_path: Path) -> None:
     first, again = _run(tmp_path), _run(tmp_path)
     assert _reads(first) == dict.fromkeys(first, 1)
-    assert _reads(again) == dict.fromkeys(first, 0) | {"large constants": 1, "callback": 1}
+    assert _reads(again) == dict.fromkeys(first, 0) | {"large constants": 1}
     assert again == first
     lost = _run(tmp_path, "plans")
     assert _reads(lost) == dict.fromkeys(first, 1) and lost == first

@@ -6,7 +6,7 @@ same programs. They are found by number as long as they live: who can run a prog
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -26,6 +26,8 @@ OF_PARTS = "xla_ffi_partitioned_python_cpu_callback"
 """The target of a callback that each device calls with its part of a value."""
 _TARGETS = ("xla_ffi_python_cpu_callback", OF_PARTS)
 _BUFFER_TARGET = "xla_buffer_python_cpu_callback"
+TARGETS = (*_TARGETS, _BUFFER_TARGET)
+"""The targets of calls of Python functions."""
 INSPECTION = "InspectSharding"
 """The target of the custom call that jax.debug.inspect_array_sharding becomes; its configuration is a number."""
 
@@ -43,17 +45,19 @@ def add(callback: Callback) -> int:
     return number
 
 
-def calls(module: HloModule) -> list[Callback]:
-    """The callbacks that the module names, to be held as long as it may run."""
-    return [callback for callback in map(_find, _configs(module)) if callback is not None]
+def called(configurations: Sequence[str]) -> list[Callback]:
+    """The callbacks that these configurations of calls name, to be held as long as a program of theirs may run; without
+    those that this process does not have."""
+    return [callback for callback in map(_find, configurations) if callback is not None]
 
 
 def has_calls(module: HloModule) -> bool:
     """Whether the module names callbacks, of this process or of another."""
-    return bool(_configs(module, (*_TARGETS, _BUFFER_TARGET, INSPECTION)))
+    return bool(configurations(module, (*TARGETS, INSPECTION)))
 
 
-def _configs(module: HloModule, targets: tuple[str, ...] = (*_TARGETS, _BUFFER_TARGET)) -> list[str]:
+def configurations(module: HloModule, targets: tuple[str, ...] = TARGETS) -> list[str]:
+    """The configurations of the module's calls of Python functions, which name these by number."""
     return [
         instruction.extra.backend_config
         for computation in module.all_computations

@@ -100,7 +100,7 @@ def lowered_of(jitted: Any, args: Sequence[Any], kwargs: dict[str, Any], hoist: 
         raise UnsupportedError(f"{traced.fun_name}: arguments or constants that are jax.Refs")
     constants = tuple(reader(jax.typeof(constant))(constant) for constant in inside.const_args) if hoist else ()
     module = read(lowered.as_text(debug_info=True))  # each instruction with its line of the user's program
-    return Lowered(module, constants, traced.out_info, callbacks.calls(module))
+    return Lowered(module, constants, traced.out_info, callbacks.called(callbacks.configurations(module)))
 
 
 @contextmanager

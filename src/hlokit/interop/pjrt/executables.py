@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 from hlokit.errors import ArgumentError, EvaluationError, UnsupportedError
@@ -30,13 +31,13 @@ def _compile(a: Any) -> None:
     if format != b"mlir":
         raise UnsupportedError(f"programs of the format {format!r}: only 'mlir' is read")
     code = read_bytes(program.code, program.code_size)
-    a.executable = _compiled(code, read_bytes(a.compile_options, a.compile_options_size)).address
+    a.executable = _loaded(Program, code, read_bytes(a.compile_options, a.compile_options_size)).address
 
 
 @unforked
 @uncollected  # JAX's own objects are many: to look through them once takes 50 ms
-def _compiled(code: bytes, options: bytes) -> Loaded:
-    return load(Program(code, options))
+def _loaded(read: Callable[[bytes, bytes], Program], data: bytes, options: bytes) -> Loaded:
+    return load(read(data, options))
 
 
 @function("Executable_DeserializeAndLoad")
@@ -46,7 +47,7 @@ def _load(a: Any) -> None:
     if a.size >= layouts.size("Executable_DeserializeAndLoad"):
         options = read_bytes(a.overridden_serialized_compile_options, a.overridden_serialized_compile_options_size)
     data = read_bytes(a.serialized_executable, a.serialized_executable_size)
-    a.loaded_executable = load(deserialized(data, options)).address
+    a.loaded_executable = _loaded(deserialized, data, options).address
 
 
 @function("LoadedExecutable_Execute")

@@ -1,8 +1,8 @@
 """Programs that were compiled before, found by the bytes that JAX passes; they are neither read nor lowered again.
 
 A record in the persistent cache has what JAX asks of every program, and the key of its plan. There is none for programs
-of several devices or with callbacks, custom calls of the user's or steps of the reference, and where the environment
-asks for dumps, another backend or checks.
+of several devices, with custom calls of the user's or with inspections of shardings, and where the environment asks for
+dumps, another backend or checks. Bytes name callbacks by number: this process's functions are called.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlokit.cpu.jit.cache import Cache, Key, folder
 from hlokit.cpu.target import host
+from hlokit.interop.jax.callbacks import TARGETS, called, configurations
 from hlokit.interop.pjrt.running import Compiled, Runner, backend, callable_of, is_shadowed, traps_nan, watched_kind
 from hlokit.ops.custom_targets.registry import is_built_in
 from hlokit.runtime.compilation import Compilation, Interface
@@ -23,12 +24,14 @@ from hlokit.runtime.plan import custom_call_targets, fingerprint, stored
 from hlokit.text.shapes import parse_shape
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hlokit.interop.pjrt.options import Options
     from hlokit.interop.pjrt.programs import Program
     from hlokit.runtime.executable import Executable
 
 _NAME = "programs by their bytes"
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Record:
     instructions   how many the module has
     donated        numbers of parameters that it may overwrite;  memory_kinds: of each result
     targets        of its custom-calls, whose functions are hlokit's own
+    callbacks      the configurations of its calls of Python functions
     plan           the cache's key of its plan
     """
 
@@ -46,6 +50,7 @@ class Record:
     donated: tuple[int, ...]
     memory_kinds: tuple[str, ...]
     targets: tuple[str, ...]
+    callbacks: tuple[str, ...]
     plan: Key
 
     def to_json(self) -> bytes:
@@ -59,6 +64,7 @@ class Record:
             "donated": self.donated,
             "memory_kinds": self.memory_kinds,
             "targets": self.targets,
+            "callbacks": self.callbacks,
             "plan": [self.plan.name, self.plan.parts],
         }
         return json.dumps(parts).encode()
@@ -75,6 +81,7 @@ def record_of(data: bytes) -> Record:
         tuple(parts["donated"]),
         tuple(parts["memory_kinds"]),
         tuple(parts["targets"]),
+        tuple(parts["callbacks"]),
         Key(name, tuple((str(part), str(value)) for part, value in plan)),
     )
 
@@ -101,12 +108,19 @@ def _is_plain(options: Options) -> bool:
 
 
 def find(code: bytes, options: Options) -> Record | None:
-    """The record of a program, if it was compiled before."""
+    """The record of a program, if it was compiled before and this process has all that it calls."""
     if not _is_plain(options):
         return None
     data = Cache().lookup(_key(code, options, "record"))
     record = record_of(data) if data is not None else None
-    return record if record is not None and all(map(is_built_in, record.targets)) else None
+    if record is None or not _are_hlokits(record.targets):
+        return None
+    return record if len(called(record.callbacks)) == len(record.callbacks) else None
+
+
+def _are_hlokits(targets: Sequence[str]) -> bool:
+    """Whether these targets of custom-calls are hlokit's own, and nothing that the user registered."""
+    return all(target in TARGETS or is_built_in(target) for target in targets)
 
 
 def compiled(program: Program) -> Runner:
@@ -122,9 +136,9 @@ def _keep(program: Program, executable: Executable) -> Record | None:
     """Stores the record of a compiled program, if it may have one."""
     compilation = executable.compilation
     targets = custom_call_targets(program.module)
-    if not _is_plain(program.options) or compilation.key is None or executable.plan.hosts != "" or executable.notes:
+    if not _is_plain(program.options) or compilation.key is None or executable.plan.hosts is None or executable.notes:
         return None
-    if not compilation.is_static or program.callbacks or not all(map(is_built_in, targets)):
+    if not compilation.is_static or program.inspections or not _are_hlokits(targets):
         return None
     record = Record(
         compilation.interface,
@@ -132,6 +146,7 @@ def _keep(program: Program, executable: Executable) -> Record | None:
         tuple(sorted(program.donated)),
         tuple(program.memory_kinds),
         tuple(targets),
+        tuple(configurations(program.module)),
         compilation.key,
     )
     Cache().store(_key(program.code, program.options, "record"), record.to_json())

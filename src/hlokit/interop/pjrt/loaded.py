@@ -54,18 +54,32 @@ _MOST = 1 << 15
 """Values, times devices, of a program that machine code runs: each has words on the stack."""
 
 
+def _value_rows(
+    kept: Kept, shapes: Sequence[Shape], cuts: Sequence[Sequence[Part]]
+) -> list[tuple[int, ...] | None]:
+    """The `_value_row` of each value: most of a program's are of a few shapes."""
+    known: dict[tuple[Shape, str], tuple[int, ...] | None] = {}
+    rows: list[tuple[int, ...] | None] = []
+    for shape, parts in zip(shapes, cuts, strict=True):
+        key = shape, str(parts)  # slices have no hash before Python 3.12
+        if key not in known:
+            known[key] = _value_row(kept, shape, parts)
+        rows.append(known[key])
+    return rows
+
+
 def _value_row(kept: Kept, shape: Shape, parts: Sequence[Part]) -> tuple[int, ...] | None:
     """The fields of an ARGUMENT or a RESULT that say how a value is divided, by each device's part; None for a division
     that machine code does not make."""
     numbers: dict[str, int] = {}
-    part_of = [numbers.setdefault(str(part), len(numbers)) for part in parts]  # slices have no hash before Python 3.12
+    part_of = [numbers.setdefault(str(part), len(numbers)) for part in parts]
     pieces = [_piece(shape, parts[device], device) for device in map(part_of.index, numbers.values())]
     if None in pieces:
         return None
     data = b"".join(struct.pack(f"{len(piece)}q", *piece) for piece in pieces if piece is not None)
     sizes = np.empty(shape.dimensions, np.void)[parts[0]].shape
     held = math.prod(sizes) * shape.dtype.numpy.itemsize
-    return held, buffer_type(shape), nbytes(shape), len(pieces), kept.text(data)[0], kept.words(part_of)
+    return held, buffer_type(shape), nbytes(shape), len(pieces), kept.text(data)[0], kept.fixed_words(part_of)
 
 
 def _piece(shape: Shape, part: Part, device: int) -> list[int] | None:
@@ -104,7 +118,7 @@ class Loaded:
         executable = self.run.executable if cuts is not None else None
         caller = executable.native if executable is not None and grid is None else None
         values = self.run.values()
-        rows = [_value_row(self.kept, shape, cut) for shape, cut in zip(values, cuts or [[()]] * len(values))]
+        rows = _value_rows(self.kept, values, cuts or [[()]] * len(values))
         if grid is not None:
             caller = grid.caller
         if None in rows or len(values) * len(program.devices) > _MOST:
@@ -114,12 +128,15 @@ class Loaded:
         for number, row in enumerate(rows[: len(program.parameters)]):
             flags = DONATED * (number in program.donated) | OVERWRITTEN * (number in overwritten)
             given += struct.pack("7q", *(row or _NOWHERE), flags)
+        memories = {
+            kind: self.kept.fixed_words([device.memory(kind) for device in program.devices])
+            for kind in set(program.memory_kinds)
+        }
         for number, row in enumerate(rows[len(program.parameters) :]):
             alias = caller.aliases.get(number, -1) if caller is not None else -1
-            memories = self.kept.words([device.memory(program.memory_kinds[number]) for device in program.devices])
             dimensions = self.run.result_dimensions(number)
-            dims = self.kept.words(dimensions)
-            made += struct.pack("10q", *(row or _NOWHERE), len(dimensions), dims, alias, memories)
+            places = self.kept.fixed_words(dimensions), alias, memories[program.memory_kinds[number]]
+            made += struct.pack("10q", *(row or _NOWHERE), len(dimensions), *places)
         fields = {
             "refs": 1, "arguments": len(program.parameters), "results": len(program.results),
             "argument_rows": self.kept.text(bytes(given))[0], "result_rows": self.kept.text(bytes(made))[0],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.module import HloModule
-from hlokit.interop.jax.callbacks import calls, has_calls, inspections
+from hlokit.interop.jax.callbacks import called, configurations, has_calls, inspections
 from hlokit.interop.jax.reading import read
 from hlokit.interop.pjrt import kept
 from hlokit.interop.pjrt.arrays import nbytes
@@ -53,6 +53,9 @@ class Program:
         self.record = kept.find(code, self.options)
         if self.record is None:
             self._look_at_module(may_call)
+        else:
+            self._check_calls(may_call, bool(self.record.callbacks), self.record.interface.name)
+            self.callbacks = called(self.record.callbacks)
         interface = self.record.interface if self.record is not None else Interface.of(self.module)
         self.name = interface.name
         self.parameters: list[Shape] = [_carried(shape) for _, shape in interface.parameters]
@@ -79,13 +82,17 @@ class Program:
 
     def _look_at_module(self, may_call: bool) -> None:
         module = self.module
-        if not may_call and has_calls(module):
-            raise UnsupportedError(f"{module.name}: it calls Python functions of the process that serialized it")
+        self._check_calls(may_call, has_calls(module), module.name)
         wanted = module.frontend_attributes.get(OTHER_LAYOUT)
         if wanted:
             raise UnsupportedError(f"{module.name}: {wanted}: arrays have one order in memory, row-major")
         self.inspections = inspections(module)
-        self.callbacks = [*calls(module), *(callback for _, callback in self.inspections)]
+        self.callbacks = [*called(configurations(module)), *(callback for _, callback in self.inspections)]
+
+    @staticmethod
+    def _check_calls(may_call: bool, has_calls: bool, name: str) -> None:
+        if has_calls and not may_call:
+            raise UnsupportedError(f"{name}: it calls Python functions of the process that serialized it")
 
     @property
     def instructions(self) -> int:
@@ -128,7 +135,7 @@ class Program:
 
         UnsupportedError: it calls Python functions, which another process would not find.
         """
-        if self.record is None and (self.callbacks or has_calls(self.module)):
+        if self.record.callbacks if self.record is not None else self.callbacks or has_calls(self.module):
             raise UnsupportedError(f"{self.name}: {WITH_CALLBACKS}")
         head = json.dumps({"options": len(self.serialized_options), "code": len(self.code)}).encode()
         return _MAGIC + head + b"\n" + self.serialized_options + self.code
