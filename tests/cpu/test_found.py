@@ -583,3 +583,81 @@ def test_scatters_whose_promises_are_broken(columns: int, flags: str) -> None:
         np.ones((4600, columns), np.int32),
     )
     assert expected[:8, 0].tolist() == np.bincount(indices[:, 0]).tolist()
+
+
+def test_bytes_that_several_slices_widen() -> None:
+    """Two slices of other strides begin at one byte: the first of them does not say how many bytes are read."""
+    text = """ENTRY e { x = u8[TYPE] parameter(0)
+      w = s32[TYPE] convert(x)
+      a = s32[1] slice(w), slice={[1:2:2]}
+      b = s32[4095] slice(w), slice={[5:16382:4]}
+      ROOT r = s32[4096] concatenate(a, b), dimensions={0} }"""
+    check(text, (np.arange(16384) * 7 % 251).astype(np.uint8), type="16384")
+
+
+def test_a_fold_of_a_row_inside_a_fold_of_columns() -> None:
+    """A sum over rows of sums along them, whose vectors are those of what it is divided by."""
+    values = np.random.default_rng(0).random((2, 28, 64), np.float32)
+    text = """first { a = f32[] parameter(0)
+      ROOT r = f32[] parameter(1) }
+    ADD
+    ENTRY e { p = f32[64] parameter(0)
+      x = f32[2,28,64] parameter(1)
+      zero = f32[] constant(0)
+      last = f32[2,28] reduce(x, zero), dimensions={2}, to_apply=first
+      b = f32[2,28,64] broadcast(last), dimensions={0,1}
+      m = f32[2,28,64] multiply(b, x)
+      columns = f32[64] reduce(m, zero), dimensions={0,1}, to_apply=first
+      q = f32[64] power(p, columns)
+      sum = f32[] reduce(q, zero), dimensions={0}, to_apply=add
+      s = f32[64] broadcast(sum), dimensions={}
+      ROOT r = f32[64] divide(q, s) }"""
+    module = hk.parse("HloModule found\n" + text.replace("ADD", ADD.replace("TYPE", "f32")))
+    given = values[0, 0] + 1, values
+    np.testing.assert_allclose(hk.compile(module)(*given), hk.evaluate(module, *given), rtol=1e-6)
+
+
+def test_what_a_loop_over_elements_searches_is_kept() -> None:
+    """A binary search loads where its state says: what it searches lies in memory that a later sort could have."""
+    search = """body { s = (s32[600], s32[], s32[300], s32[300]) parameter(0)
+      x = s32[600] get-tuple-element(s), index=0
+      k = s32[] get-tuple-element(s), index=1
+      one = s32[] constant(1)
+      next = s32[] add(k, one)
+      low = s32[300] get-tuple-element(s), index=2
+      high = s32[300] get-tuple-element(s), index=3
+      d = s32[300] subtract(high, low)
+      ones = s32[300] broadcast(one), dimensions={}
+      h = s32[300] shift-right-logical(d, ones)
+      middle = s32[300] add(low, h)
+      at = s32[300,1] reshape(middle)
+      v = s32[300] gather(x, at), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1,
+        slice_sizes={1}
+      i = s32[300] iota(), iota_dimension=0
+      c = pred[300] compare(i, v), direction=LE
+      l = s32[300] select(c, low, middle)
+      u = s32[300] select(c, middle, high)
+      ROOT r = (s32[600], s32[], s32[300], s32[300]) tuple(x, next, l, u) }
+    condition { s = (s32[600], s32[], s32[300], s32[300]) parameter(0)
+      k = s32[] get-tuple-element(s), index=1
+      n = s32[] constant(10)
+      ROOT c = pred[] compare(k, n), direction=LT }
+    less { a = s32[] parameter(0)
+      b = s32[] parameter(1)
+      ROOT c = pred[] compare(a, b), direction=LT }
+    ENTRY e { p = s32[600] parameter(0)
+      q = s32[600] parameter(1)
+      x = s32[600] sort(p), dimensions={0}, to_apply=less
+      y = s32[600] sort(q), dimensions={0}, to_apply=less
+      first = s32[1] slice(y), slice={[0:1]}
+      least = s32[] reshape(first)
+      zero = s32[] constant(0)
+      n = s32[] constant(600)
+      lows = s32[300] broadcast(least), dimensions={}
+      highs = s32[300] broadcast(n), dimensions={}
+      s = (s32[600], s32[], s32[300], s32[300]) tuple(x, zero, lows, highs)
+      w = (s32[600], s32[], s32[300], s32[300]) while(s), condition=condition, body=body
+      ROOT r = s32[300] get-tuple-element(w), index=3 }"""
+    values = np.random.default_rng(0).integers(0, 300, 600, np.int32)
+    found = check(search, values, (values - values.min()) * 2)
+    assert found.tolist() == np.searchsorted(np.sort(values), np.arange(300)).tolist()

@@ -38,7 +38,7 @@ class StridedLoads:
         start = affine - offset if lane > 0 else affine - offset - (lanes - 1) * stride
         pointer = self.addresses.address(buffer, start, scope).pointer
         total = lanes * stride
-        key = ("strided", pointer.text, stride)
+        key = ("strided", pointer.text, stride, needed)
         loaded: Value | None = scope.memo.get(key)
         with scope.region as fn:
             if loaded is None:
@@ -81,7 +81,7 @@ class StridedLoads:
 
     def _bytes(self, pointer: Pointer, at: int, needed: int, scope: Scope) -> Value:
         """The needed bytes from `at` on, in a register."""
-        key = ("bytes", pointer.text, at)
+        key = ("bytes", pointer.text, at, needed)
         loaded = scope.memo.get(key)
         if loaded is None:
             mask = LaneMask(pointer.fn, needed, _BYTES)

@@ -35,7 +35,7 @@ class Values:
         loops = self.emission.loops
         if loops.spills and scope.lane_axis is loops.vector:
             for below in self.order(node):  # folds outside, which fill rows, before what reads the rows
-                if below.op == "fold" and below not in scope.holder(below.deps).memo:
+                if below.op == "fold" and below is not node and below not in scope.holder(below.deps).memo:
                     if not below.deps & loops.vector.bit and below.data.scan is None:  # type: ignore[union-attr]
                         self.value(below, scope.holder(below.deps))
             kept = self._kept(scope)

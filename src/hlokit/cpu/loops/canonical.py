@@ -6,7 +6,17 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hlokit.cpu.loops.expr import Buffer, Fold, LoopAxis, Node, RuntimeInt, children, reachable, runtime_nodes
+from hlokit.cpu.loops.expr import (
+    Buffer,
+    Fold,
+    LoopAxis,
+    Node,
+    RuntimeInt,
+    children,
+    reachable,
+    runtime_nodes,
+    with_combiner,
+)
 from hlokit.cpu.loops.nest import Loops, Store
 from hlokit.forms.affine import Affine
 
@@ -164,10 +174,6 @@ class _Form:
         return tuple(self.numbers[node] for node in nodes)
 
 
-def _below(node: Node) -> Sequence[Node]:
-    return (*children(node), *node.data.combined) if node.op == "fold" else children(node)
-
-
 def _nodes_of(loops: Loops, stores: Sequence[Store], places: Sequence[Affine] = ()) -> list[Node]:
     """All nodes that the code of these stores may come to, children first."""
     affines = [*(store.place for store in stores), *places]
@@ -176,4 +182,4 @@ def _nodes_of(loops: Loops, stores: Sequence[Store], places: Sequence[Affine] = 
         roots += [*loops.parted.values, *loops.parted.guards]
         affines.append(loops.parted.place)
     roots += [node for affine in affines for node in runtime_nodes(affine)]
-    return reachable([*roots, *loops.spills], _below)
+    return reachable([*roots, *loops.spills], with_combiner)

@@ -259,6 +259,11 @@ def _children(node: Node) -> tuple[Node, ...]:
     return (*node.args, *fold.inits, *fold.bodies, *valid)
 
 
+def with_combiner(node: Node) -> Sequence[Node]:
+    """Its children, and what a fold's combiner gives: that loads elements, too, in loops over elements."""
+    return (*children(node), *node.data.combined) if node.op == "fold" else children(node)
+
+
 def reachable(roots: Sequence[Node], below: Callable[[Node], Sequence[Node]] = children) -> list[Node]:
     """The roots and all that is below them, children first. `below`: what counts as a node's children."""
     is_done: dict[Node, bool] = {}  # False: some of what is below it is not yet in the order

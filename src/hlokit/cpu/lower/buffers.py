@@ -6,7 +6,7 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hlokit.cpu.loops.expr import Buffer, Node, RuntimeInt, reachable
+from hlokit.cpu.loops.expr import Buffer, Node, RuntimeInt, reachable, with_combiner
 from hlokit.cpu.loops.nest import Loops
 from hlokit.cpu.lower.chains import internal
 from hlokit.cpu.lower.steps import (
@@ -378,7 +378,7 @@ def is_in_place(loops: Loops, read: Buffer, written: Buffer) -> bool:
     if len(inside) != len(stores) or any(store.guards for store in stores) or loops.serial:
         return False
     roots = [r for s in loops.stores for r in (s.node, *s.guards, *_place_nodes(s.place))]
-    nodes = reachable(roots)
+    nodes = reachable(roots, with_combiner)
     loads = [node for node in nodes if node.op in ("load", "current") and node.data[0] is read]
     if any(node.op == "current" or node not in inside.get(node.data[1], ()) for node in loads):
         return False

@@ -6,7 +6,7 @@ from __future__ import annotations
 from math import prod
 from typing import cast
 
-from hlokit.cpu.loops.expr import Buffer, LoopAxis, reachable
+from hlokit.cpu.loops.expr import Buffer, LoopAxis, reachable, with_combiner
 from hlokit.cpu.loops.nest import Loops
 from hlokit.cpu.lower.context import Context
 from hlokit.cpu.lower.steps import ConditionalStep, KernelStep, RoutineStep, Step, StepBlock, WhileStep
@@ -86,7 +86,7 @@ def _suits(first: RoutineStep, kernel: KernelStep, last: RoutineStep, groups: in
 
 def _goes_by(loops: Loops, axis: LoopAxis, groups: int, buffers: set[Buffer]) -> bool:
     """Whether the kernel's accesses to the buffers are, for each batch index, in that index's part."""
-    nodes = reachable([root for store in loops.stores for root in (store.node, *store.guards)])
+    nodes = reachable([root for store in loops.stores for root in (store.node, *store.guards)], with_combiner)
     if any(node.op == "current" or (node.op == "fold" and node.data.scan is axis) for node in nodes):
         return False
     if any(node.op == "fold" and axis in node.data.bound for node in nodes):

@@ -10,7 +10,7 @@ from typing import Any
 from hlokit.cpu.loops.arithmetic import NodeEmitter
 from hlokit.cpu.loops.build import MAX_DEPTH, Build
 from hlokit.cpu.loops.canonical import renamed
-from hlokit.cpu.loops.expr import Buffer, LoopAxis, Node, children, reachable, runtime_nodes
+from hlokit.cpu.loops.expr import Buffer, LoopAxis, Node, children, reachable, runtime_nodes, with_combiner
 from hlokit.cpu.loops.nest import Loops, Store
 from hlokit.cpu.loops.order import arrange
 from hlokit.cpu.loops.space import IterationSpace
@@ -73,7 +73,7 @@ class Draft:
         """The buffers that its stores need, in the order of the nodes."""
         roots = [root for s in self.stores for root in (s.node, *s.guards)]
         roots += [node for s in self.stores for node in runtime_nodes(s.place)]
-        nodes = reachable(roots)
+        nodes = reachable(roots, with_combiner)
         return tuple(dict.fromkeys(node.data[0] for node in nodes if node.op in ("load", "current")))
 
     @property

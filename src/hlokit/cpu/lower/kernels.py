@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hlokit.cpu.loops.arithmetic import parts_of
-from hlokit.cpu.loops.expr import Buffer, Node, Pair, reachable
+from hlokit.cpu.loops.expr import Buffer, Node, Pair, reachable, with_combiner
 from hlokit.cpu.loops.nest import Store
 from hlokit.cpu.lower.drafts import Attempt, Built, Draft, Likeness, retried
 from hlokit.cpu.lower.leaf import Leaf
@@ -92,7 +92,7 @@ def check_apart(leaves: Leaves, instruction: Instruction, number: int, nodes: Se
     source = leaves.stored.get(array)
     if source is None or leaf in leaves.stored or leaf.shape.size * 4 > array.shape.size:
         return
-    if any(node.op == "load" and node.data[0] is source for node in reachable(nodes)):
+    if any(node.op == "load" and node.data[0] is source for node in reachable(nodes, with_combiner)):
         raise Materialise(leaf, f"it is computed from what {instruction.name} updates")
 
 
