@@ -52,7 +52,7 @@ class FoldBuilder:
 
     bound        the axes that each fold binds whose bodies are being built; None for one that is written out
     inside       the axes on which the fold depends whose bodies are being built
-    _looped_over the axes of all loops of folds whose bodies are being built
+    looped_over  the axes of all loops of folds whose bodies are being built
     _folded_for  the axes on which folds that are in no other fold depend
     _scanned     the axes along which cumulative folds go
     _scanned_for these and those on which cumulative folds depend
@@ -63,7 +63,7 @@ class FoldBuilder:
     source: Source
     bound: list[int | None] = field(default_factory=list[int | None], init=False)
     inside: int = field(default=0, init=False)
-    _looped_over: int = field(default=0, init=False)
+    looped_over: int = field(default=0, init=False)
     _folded_for: list[int] = field(default_factory=list[int], init=False)
     _scanned: set[LoopAxis] = field(default_factory=set[LoopAxis], init=False)
     _scanned_for: int = field(default=0, init=False)
@@ -181,9 +181,9 @@ class FoldBuilder:
             return inits
         bits = sum(axis.bit for axis in bound)
         self.bound.append(bits)
-        outside, self.inside, self._looped_over = (self.inside, self._looped_over), own, self._looped_over | bits
+        outside, self.inside, self.looped_over = (self.inside, self.looped_over), own, self.looped_over | bits
         bodies = self.arithmetic.where([] if valid is True else [valid], lambda: [o(places) for o in operands])
-        self.inside, self._looped_over = outside
+        self.inside, self.looped_over = outside
         self.bound.pop()
         return self._folded(inits, bodies, combiner, tuple(bound), None if valid is True else valid)
 
@@ -282,9 +282,9 @@ class FoldBuilder:
         axis = reading.get(place) or backwards.get(place)
         others = index_deps((*index[:dimension], *index[dimension + 1 :]))
         size = operands[0].shape.dimensions[dimension]
-        if axis is None or axis.extent != size or self.arithmetic.guards or (others | self._looped_over) & axis.bit:
+        if axis is None or axis.extent != size or self.arithmetic.guards or (others | self.looped_over) & axis.bit:
             raise Materialise(self.source.leaf(instruction, 0), "a cumulative fold read elsewhere than along its axis")
-        if others & self._looped_over:
+        if others & self.looped_over:
             raise Materialise(self.source.leaf(instruction, 0), "a cumulative fold for each step of another fold")
         if (place in reading) is not forwards:
             walked = self.space.dimensions[self.space.number(axis)]

@@ -101,8 +101,8 @@ class Recomputation:
         elements = self._let_through(deps)
         if steps < _MANY_STEPS or not too_often(elements * steps, elements, cost):
             return
-        if any(node.op == "fold" for node in reachable(parts_of([value]))):
-            return  # loops are ordered by what folds depend on
+        if not deps & self.folds.looped_over and any(node.op == "fold" for node in reachable(parts_of([value]))):
+            return  # loops are ordered by what folds depend on, but for those in another fold
         raise Materialise(leaf, f"it is the same in {steps} steps of a loop around it")
 
     def check_spread(self, leaf: Leaf, value: Any) -> None:

@@ -16,7 +16,7 @@ from hlokit.forms.affine import Affine
 from hlokit.forms.primitives import cost_of
 
 _LONGEST = 8
-_LONGEST_STRIDE = 6
+_LONGEST_STRIDE = 8
 """Steps that are written out at most; where no fold depends on them, so many, whose places vectors take in turn."""
 _LONG = 32
 """Steps of an axis that is worth vectors of its own."""
