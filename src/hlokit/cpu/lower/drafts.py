@@ -217,8 +217,11 @@ class Attempt:
         return [leaf.instruction for leaf in self._build.recomputation.reads] if self._build is not None else []
 
 
-def retried(leaves: Leaves, make: Callable[[Attempt], Draft], *, cuts: bool = True) -> Draft:
-    """Builds until no leaf has to be stored and no axis split. Without `cuts` nothing new is stored.
+def retried(
+    leaves: Leaves, instructions: Sequence[Instruction], make: Callable[[Attempt], Draft], *, cuts: bool = True
+) -> Draft:
+    """The kernel of the instructions, built until no leaf has to be stored and no axis split. Without `cuts` nothing
+    new is stored.
 
     Raises NoKernel where there is none.
     """
@@ -238,10 +241,13 @@ def retried(leaves: Leaves, make: Callable[[Attempt], Draft], *, cuts: bool = Tr
                 if leaf in attempt.roots or not cuts or not is_here or leaf.instruction.op.form == "scatter":
                     raise UnsupportedError(f"{leaf.instruction.name}: {found}") from None
                 if isinstance(found, Materialise):
-                    leaves.store(leaf, str(found))
-                    long_chains += found.is_size
+                    count = len(leaves.stored)
                     if found.is_size and not long_chains % _LONG_CHAINS:  # each would be found by building again
-                        store_deep(leaves, _inside(leaves, attempt.roots), MAX_DEPTH * _LONG_CHAINS // long_chains)
+                        deep = MAX_DEPTH * _LONG_CHAINS // max(long_chains, _LONG_CHAINS)
+                        store_deep(leaves, _inside(leaves, instructions), deep)
+                    if len(leaves.stored) == count:
+                        leaves.store(leaf, str(found))
+                    long_chains += found.is_size
                 else:
                     leaves.host(leaf.instruction, str(found))
                 attempt.restart()
@@ -250,9 +256,9 @@ def retried(leaves: Leaves, make: Callable[[Attempt], Draft], *, cuts: bool = Tr
         raise NoKernel(str(error), attempt.inlined()) from error
 
 
-def _inside(leaves: Leaves, roots: Sequence[Leaf]) -> set[Instruction]:
-    """The instructions that a kernel computes: the roots, and what they are made of up to what lies in memory."""
-    found = {leaf.instruction for leaf in roots}
+def _inside(leaves: Leaves, instructions: Sequence[Instruction]) -> set[Instruction]:
+    """The instructions that a kernel of these computes: they, and what they are made of up to what lies in memory."""
+    found = set(instructions)
     stack = list(found)
     while stack:
         for leaf in leaves.operands(stack.pop()):

@@ -23,7 +23,7 @@ def element_kernel(leaves: Leaves, instruction: Instruction, roots: list[Leaf]) 
     """The kernel of an instruction's leaves of equal dimensions; of a small update in place it writes that alone."""
     if isinstance(instruction.op, DynamicUpdateSlice) and leaves.leaf(instruction.operands[0]) in leaves.stored:
         if is_small_update(instruction):
-            return retried(leaves, lambda attempt: update(attempt, instruction))
+            return retried(leaves, [instruction], lambda attempt: update(attempt, instruction))
     return element_draft(leaves, [roots])
 
 
@@ -43,7 +43,8 @@ def element_draft(leaves: Leaves, groups: Sequence[Sequence[Leaf]], *, cuts: boo
             raise NoKernel("none was found for others of its pattern", ())
     count = len(leaves.stored)
     try:
-        draft = retried(leaves, lambda attempt: elements(attempt, groups), cuts=cuts)
+        made = [leaf.instruction for leaf in roots]
+        draft = retried(leaves, made, lambda attempt: elements(attempt, groups), cuts=cuts)
     except NoKernel:
         if found is not None and not cuts:
             known[found.form] = None

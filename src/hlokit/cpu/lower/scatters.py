@@ -24,7 +24,7 @@ from hlokit.hlo.instruction import Instruction
 
 def scatter_kernel(leaves: Leaves, instruction: Instruction, roots: list[Leaf]) -> Draft:
     """The kernel of a scatter, with those that fill its results first."""
-    kernel = retried(leaves, lambda attempt: _scatter(attempt, instruction, roots))
+    kernel = retried(leaves, [instruction], lambda attempt: _scatter(attempt, instruction, roots))
     kernel.fills = _fills(leaves, instruction)
     return kernel
 
