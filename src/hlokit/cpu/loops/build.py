@@ -49,6 +49,7 @@ class Build:
         self._memo: dict[tuple[Leaf, Index, tuple[Node, ...], tuple[int, ...]], Any] = {}
         self._readers: dict[Instruction, list[ElementReader]] = {}
         self._depth = 0
+        self._guards: tuple[Node, ...] = ()
 
     def readers(self, instruction: Instruction) -> list[ElementReader]:
         """Readers of an instruction's operands."""
@@ -89,12 +90,14 @@ class Build:
             raise Materialise(leaf, "the chain of instructions is too long for one kernel", is_size=True)
         expressions = self.expressions
         before, costly, gathers = expressions.work, expressions.costly, expressions.gathers
+        outside, self._guards = self._guards, self.arithmetic.guards
         self._depth += 1
         try:
             value = self._computed(leaf, index)
         except Inexact as found:
             raise Reference(leaf, str(found)) from None
         self._depth -= 1
+        is_guarded, self._guards = self._guards != outside, outside
         loop = counter(instruction) if isinstance(instruction.op, While) else None
         weight = max(0, expressions.work - before - 1) * (loop.trips if loop is not None else 1)  # one load is anyway
         recomputation.weigh(leaf, weight)
@@ -102,6 +105,8 @@ class Build:
             recomputation.check_gathered(leaf, index, expressions.gathers - gathers)
             functions = expressions.costly - costly
             recomputation.check_invariant(leaf, index, weight + 10 * functions, value)
+            if is_guarded:
+                recomputation.check_thin(leaf, index, weight + 10 * functions)
             if functions:
                 recomputation.check_spread(leaf, value)
         return value

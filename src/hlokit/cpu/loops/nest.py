@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from hlokit.cpu import costs
 from hlokit.cpu.loops.expr import Buffer, Fold, LoopAxis, Node, affine_deps, children, runtime_nodes
 from hlokit.forms.affine import Affine
 
+Alike: TypeAlias = "Counter[tuple[Buffer, Any]]"
 Span: TypeAlias = tuple[int, int]
 """Steps of an axis: the first, and the one after the last."""
 
@@ -138,9 +142,17 @@ def runtime_deps(affine: Affine) -> int:
     return deps
 
 
-def stride_cost(affine: Affine, axis: LoopAxis) -> float:
-    """The cost of 16 elements along the axis, in contiguous vectors."""
+def alike(accesses: Iterable[tuple[Buffer, Affine]]) -> Alike:
+    """How many of the accesses to a buffer differ by constants alone."""
+    return Counter((buffer, affine.terms) for buffer, affine in accesses)
+
+
+def stride_cost(affine: Affine, axis: LoopAxis, together: int = 1) -> float:
+    """The cost of 16 elements along the axis, in contiguous vectors. `together`: accesses at neighbouring places, which
+    share vectors if they fill them."""
     if runtime_deps(affine) & axis.bit:
         return 16.0
     c = abs(affine.coefficient(axis))
+    if 2 <= c <= min(together, costs.DEINTERLEAVED):
+        return float(c)
     return 0.3 if c == 0 else 1.0 if c == 1 else 2.0 * c if c <= 4 else 16.0

@@ -11,6 +11,7 @@ from hlokit.cpu.loops.arithmetic import NodeEmitter, parts_of
 from hlokit.cpu.loops.expr import LoopAxis, Node, index_deps, reachable, runtime_nodes
 from hlokit.cpu.loops.folding import FoldBuilder
 from hlokit.cpu.loops.space import IterationSpace
+from hlokit.cpu.loops.unrolled import WRITTEN_OUT
 from hlokit.cpu.lower.leaf import Leaf, Source
 from hlokit.cpu.lower.retries import Materialise, too_often
 from hlokit.forms.affine import Index
@@ -24,6 +25,8 @@ _GATHER = 16
 _COSTLY_INVARIANT = 8
 _MANY_ELEMENTS = 4096
 """Elements of a broadcast from which on a kernel for the one value that it spreads costs little."""
+_SHORT_ROWS = 4
+"""Vectors of a row up to which a part of it that is less than one vector matters."""
 _MANY_STEPS = 8
 """From here on a value that is the same in all steps of a loop is stored before it."""
 
@@ -104,6 +107,20 @@ class Recomputation:
         if not deps & self.folds.looped_over and any(node.op == "fold" for node in reachable(parts_of([value]))):
             return  # loops are ordered by what folds depend on, but for those in another fold
         raise Materialise(leaf, f"it is the same in {steps} steps of a loop around it")
+
+    def check_thin(self, leaf: Leaf, index: Index, cost: int) -> None:
+        """Cuts what the guards let through for a few places of short rows alone, as a concatenation's operand of one
+        column: vectors along the rows would compute it for all their lanes."""
+        if not self.space.around:
+            return
+        axis = self.space.around[-1]
+        places = self._let_through(axis.bit)
+        lanes = LINE_BYTES // leaf.shape.dtype.numpy.itemsize
+        if places >= lanes or not WRITTEN_OUT < axis.extent <= _SHORT_ROWS * lanes:
+            return
+        elements = self._let_through(index_deps(index))
+        if places and too_often(elements * lanes // places, elements, cost):
+            raise Materialise(leaf, f"vectors would compute it for {lanes} places where it is at {places}")
 
     def check_spread(self, leaf: Leaf, value: Any) -> None:
         """Cuts a single costly value that is broadcast to many elements.

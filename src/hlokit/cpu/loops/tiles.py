@@ -10,7 +10,7 @@ from math import prod
 
 from hlokit.cpu import costs
 from hlokit.cpu.loops.expr import LoopAxis, Node
-from hlokit.cpu.loops.nest import Loops, Store, runtime_deps, stride_cost
+from hlokit.cpu.loops.nest import Alike, Loops, Store, alike, runtime_deps, stride_cost
 from hlokit.forms.affine import Affine
 
 _PIECE = 16
@@ -39,7 +39,8 @@ def choose(loops: Loops, nodes: Sequence[Node]) -> None:
         return
     loads = [n for n in nodes if n.op == "load"]
     stores = loops.stores
-    best = _cost(loops.vector, None, loads, stores) * 0.8
+    together = alike([*((n.data[0], n.data[1]) for n in loads), *((s.buffer, s.place) for s in stores)])
+    best = _cost(loops.vector, None, loads, stores, together) * 0.8
     found: tuple[LoopAxis, LoopAxis] | None = None
     for one in loops.order:
         for two in loops.order:
@@ -49,7 +50,7 @@ def choose(loops: Loops, nodes: Sequence[Node]) -> None:
                 continue
             if not any(is_transposed(n.data[1], one, two, n.args) for n in loads):
                 continue
-            cost = _cost(one, two, loads, stores)
+            cost = _cost(one, two, loads, stores, together)
             if cost < best:
                 best, found = cost, (one, two)
     if found is None:
@@ -70,7 +71,9 @@ def choose(loops: Loops, nodes: Sequence[Node]) -> None:
     loops.unroll = 1
 
 
-def _cost(axis: LoopAxis | None, tile: LoopAxis | None, loads: Sequence[Node], stores: Sequence[Store]) -> float:
+def _cost(
+    axis: LoopAxis | None, tile: LoopAxis | None, loads: Sequence[Node], stores: Sequence[Store], together: Alike
+) -> float:
     """The cost of a step, by its accesses."""
     if axis is None:
         return 16.0 * (len(loads) + len(stores))
@@ -81,7 +84,7 @@ def _cost(axis: LoopAxis | None, tile: LoopAxis | None, loads: Sequence[Node], s
         if tile is not None and is_transposed(affine, axis, tile, node.args):
             total += 2.0 * affine.coefficient(tile) * (1.0 if tile.extent >= 4 else 2.0)
         else:
-            total += stride_cost(affine, axis)
+            total += stride_cost(affine, axis, together[node.data[0], affine.terms])
     for store in stores:
-        total += 1.5 * stride_cost(store.place, axis)
+        total += 1.5 * stride_cost(store.place, axis, together[store.buffer, store.place.terms])
     return total * short

@@ -15,9 +15,8 @@ from hlokit.cpu.loops.substitution import substituted
 from hlokit.forms.affine import Affine
 from hlokit.forms.primitives import cost_of
 
-_LONGEST = 8
-_LONGEST_STRIDE = 8
-"""Steps that are written out at most; where no fold depends on them, so many, whose places vectors take in turn."""
+WRITTEN_OUT = 8
+"""Steps that are written out at most."""
 _LONG = 32
 """Steps of an axis that is worth vectors of its own."""
 _NODES = 1500
@@ -65,19 +64,19 @@ def _candidates(order: Sequence[LoopAxis], stores: Sequence[Store], nodes: Seque
             tested |= node.deps
         elif node.op == "fold" and node.data.scan is None:
             folded |= node.deps
-    short = [a for a in order if a.extent <= _LONGEST and a not in bound]
+    short = [a for a in order if a.extent <= WRITTEN_OUT and a not in bound]
     rest = {a: [b for b in order if b is not a] for a in short}
     return [
         a
         for a in short
-        if folded & a.bit or _is_innermost(a, rest[a], stores) or (tested & a.bit and a.extent <= _LONGEST_STRIDE)
+        if (folded | tested) & a.bit or _is_innermost(a, rest[a], stores)
     ]
 
 
 def _is_innermost(axis: LoopAxis, rest: Sequence[LoopAxis], stores: Sequence[Store]) -> bool:
     """Whether vectors along a long axis beside it take its steps in turn: they are stored side by side."""
     unit = stores[0].place.coefficient(axis)  # 2: of complex numbers
-    if axis.extent > _LONGEST_STRIDE or unit not in (1, 2):
+    if unit not in (1, 2):
         return False
     if any(store.guards or store.place.coefficient(axis) != unit for store in stores):
         return False

@@ -9,8 +9,8 @@ from math import prod
 from typing import TypeAlias
 
 from hlokit.cpu import costs
-from hlokit.cpu.loops.expr import Fold, LoopAxis, Node, affine_of, children, reachable
-from hlokit.cpu.loops.nest import Loops, Nesting, places_of, stride_cost
+from hlokit.cpu.loops.expr import Buffer, Fold, LoopAxis, Node, affine_of, children, reachable
+from hlokit.cpu.loops.nest import Loops, Nesting, alike, places_of, stride_cost
 from hlokit.cpu.loops.reassociation import reassociates
 from hlokit.forms.affine import Affine
 from hlokit.forms.primitives import COSTLY, cost_of
@@ -56,9 +56,10 @@ def _candidates(loops: Loops, nodes: Sequence[Node]) -> list[LoopAxis]:
 
 @dataclass(frozen=True)
 class _Costs:
-    """A kernel's accesses to memory, its operations' costs with the loops that they are in, and folds' own axes."""
+    """A kernel's accesses to memory, each with how many there are of its buffer that differ by constants alone, its
+    operations' costs with the loops that they are in, and folds' own axes."""
 
-    accesses: list[tuple[Affine, Nesting]]
+    accesses: list[tuple[Affine, Nesting, int]]
     operations: list[tuple[tuple[LoopAxis, ...], float]]
     own: FoldAxes
 
@@ -66,30 +67,32 @@ class _Costs:
         """The cost of all steps, with vectors along this axis of the main nest, else along folds' own axes."""
         inside = [axis for axis in self.own.values() if axis is not None]
         cost = 0.0
-        for affine, place in self.accesses:
-            cost += float(prod(a.extent for a in place.loops)) * self._access(affine, place, vector)
+        for affine, place, together in self.accesses:
+            cost += float(prod(a.extent for a in place.loops)) * self._access(affine, place, together, vector)
         for around, weight in self.operations:
             is_vector = (vector is not None and vector in around) or any(axis in around for axis in inside)
             cost += prod(a.extent for a in around) * weight * (_BY_VECTORS if is_vector else 1.0)
         return cost
 
-    def _access(self, affine: Affine, place: Nesting, vector: LoopAxis | None) -> float:
+    def _access(self, affine: Affine, place: Nesting, together: int, vector: LoopAxis | None) -> float:
         if vector is not None and vector in place.loops:
-            return stride_cost(affine, vector) / 16
+            return stride_cost(affine, vector, together) / 16
         axis = self.own.get(place.fold) if place.fold is not None else None
         return stride_cost(affine, axis) / 16 if axis is not None else 1.0
 
 
 def _costs(loops: Loops, nodes: Sequence[Node], places: Mapping[Node, Nesting], own: FoldAxes) -> _Costs:
-    accesses: list[tuple[Affine, Nesting]] = [
-        (affine, places[n])
+    found: list[tuple[Buffer, Affine, Nesting]] = [
+        (n.data[0], affine, places[n])
         for n in nodes
         if n.op in ("load", "current") and (affine := affine_of(n)) is not None and n in places
     ]
     everywhere = tuple(loops.order)
     for store in loops.stores:
         depth = max((k + 1 for k, axis in enumerate(everywhere) if axis.bit & store.deps), default=0)
-        accesses.append((store.place, Nesting(everywhere[:depth], None)))
+        found.append((store.buffer, store.place, Nesting(everywhere[:depth], None)))
+    together = alike((buffer, affine) for buffer, affine, _ in found)
+    accesses = [(affine, place, together[buffer, affine.terms]) for buffer, affine, place in found]
     operations = [(places[n].loops, cost_of(n.op)) for n in nodes if n in places and n.deps]
     for fold in (n for n in nodes if n.op == "fold" and n in places):
         steps = sum(cost_of(n.op) for n in reachable(fold.data.combined))

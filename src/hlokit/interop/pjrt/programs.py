@@ -37,6 +37,7 @@ class Program:
 
     devices               those that run it, replica by replica; `own`: the numbers in this list of this process's
     parameters, results   shapes of what buffers hold; the results are those of a tuple, or the one result
+    interface             the names of parameters, and the shapes that its module gives
     donated               numbers of parameters whose buffers it may overwrite
     record                what the cache knows of it, if it was compiled before
     callbacks             Python functions that it calls, `inspections` among them: those that ask for the sharding of
@@ -56,10 +57,10 @@ class Program:
         else:
             self._check_calls(may_call, bool(self.record.callbacks), self.record.interface.name)
             self.callbacks = called(self.record.callbacks)
-        interface = self.record.interface if self.record is not None else Interface.of(self.module)
-        self.name = interface.name
-        self.parameters: list[Shape] = [_carried(shape) for _, shape in interface.parameters]
-        root = interface.result
+        self.interface = self.record.interface if self.record is not None else Interface.of(self.module)
+        self.name = self.interface.name
+        self.parameters: list[Shape] = [_carried(shape) for _, shape in self.interface.parameters]
+        root = self.interface.result
         self.is_tuple = root.is_tuple
         self.results: list[Shape] = [_carried(shape) for shape in (root.elements if root.is_tuple else [root])]
         self.donated = self._donated() if self.record is None else set(self.record.donated)

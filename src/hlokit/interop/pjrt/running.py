@@ -14,6 +14,7 @@ from hlokit.errors import ArgumentError
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.arguments import argument
 from hlokit.interpreter.process import StepHook
+from hlokit.runtime.compilation import Interface
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
@@ -49,11 +50,16 @@ class Runner:
     def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
         raise NotImplementedError
 
+    @property
+    def interface(self) -> Interface:
+        """What a device's program takes and gives."""
+        return Interface.of(self.module)
+
     def check(self, values: Sequence[_Array]) -> None:
         """Raises ArgumentError unless a device's program takes these values."""
-        for number, (value, parameter) in enumerate(zip(values, self.module.entry.parameters, strict=True)):
-            if parameter.shape.is_array:
-                argument(f"argument {number} ({parameter.name})", parameter.shape, value)
+        for number, (value, (name, shape)) in enumerate(zip(values, self.interface.parameters, strict=True)):
+            if shape.is_array:
+                argument(f"argument {number} ({name})", shape, value)
 
     def result_dimensions(self, number: int) -> tuple[int, ...]:
         """The sizes that every device has of a result."""
@@ -101,6 +107,10 @@ class Compiled(Runner):
         super().__init__(program)
         self.executable = executable
         self.overwritten = executable.plan.overwritten
+
+    @property
+    def interface(self) -> Interface:
+        return self.program.interface  # known without reading the module
 
     def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
         assert self.executable is not None
