@@ -27,6 +27,8 @@ _MANY_ELEMENTS = 4096
 """Elements of a broadcast from which on a kernel for the one value that it spreads costs little."""
 _SHORT_ROWS = 4
 """Vectors of a row up to which a part of it that is less than one vector matters."""
+_MANY_GUARDS, _MANY_NODES = 16, 200
+"""From here on what a kernel computes at one place under so many guards, with so many nodes in all, is stored."""
 _MANY_STEPS = 8
 """From here on a value that is the same in all steps of a loop is stored before it."""
 
@@ -47,6 +49,7 @@ class Recomputation:
     reads: dict[Leaf, set[Index]] = field(default_factory=dict[Leaf, set[Index]], init=False)
     weights: dict[Leaf, int] = field(default_factory=dict[Leaf, int], init=False)
     spent: dict[Leaf, int] = field(default_factory=dict[Leaf, int], init=False)
+    _written: dict[Leaf, int] = field(default_factory=dict[Leaf, int], init=False)
     _places: dict[tuple[int, tuple[Node, ...]], int] = field(
         default_factory=dict[tuple[int, tuple[Node, ...]], int], init=False
     )
@@ -62,9 +65,14 @@ class Recomputation:
             raise Materialise(leaf, f"computed {spent} times for {leaf.shape.size} elements")
 
     def weigh(self, leaf: Leaf, nodes: int) -> None:
-        """Notes how many nodes an element has taken."""
+        """Notes how many nodes an element has taken, under guards of its own. Cuts what is written under many: a chain
+        of concatenations of halves has twice as many with each."""
         if nodes > self.weights.get(leaf, -1):
             self.weights[leaf] = nodes
+        written = self._written[leaf] = self._written.get(leaf, 0) + 1
+        again = written - len(self.reads.get(leaf, ()))
+        if again >= _MANY_GUARDS and again * nodes > _MANY_NODES and leaf in self.reads and leaf.shape.rank:
+            raise Materialise(leaf, f"the kernel would compute it under {written} guards")
 
     def most_read(self) -> Leaf:
         """The leaf that is computed at the most indices."""

@@ -124,8 +124,8 @@ def assign(
 
 
 def _delay_counters(block: StepBlock) -> None:
-    """In loops, kernels that make a carry's next value come after what reads its present one, so that they may be in
-    place: a counter goes up when all have seen it."""
+    """In loops, what makes a carry's next value comes after what reads its present one, so that it may be in place: a
+    counter goes up when all have seen it, and what is scattered into is copied then, that is not at all."""
     for step in block.steps:
         if isinstance(step, WhileStep):
             _delay_counters(step.condition)
@@ -137,7 +137,7 @@ def _delay_counters(block: StepBlock) -> None:
 
 
 class _Delays:
-    """Moves the kernels of a loop's body. `places`: where each step stands; `uses`: the steps that touch a buffer."""
+    """Moves kernels and copies of a loop's body. `places`: where each step stands; `uses`: what touches a buffer."""
 
     def __init__(self, steps: list[Step]) -> None:
         self.steps = steps
@@ -146,10 +146,10 @@ class _Delays:
 
     def all(self, carries: Sequence[tuple[Buffer, Buffer]]) -> None:
         for current, following in carries:
-            makers = (s for s in self.uses.get(following, ()) if isinstance(s, KernelStep) and following in s.writes)
-            step = min(makers, key=self.places.__getitem__, default=None)
-            if step is not None:
-                self._delay(step, current)
+            makers = [s for s in self.uses.get(following, ()) if following in s.writes]
+            for step in sorted(makers, key=self.places.__getitem__, reverse=True):
+                if isinstance(step, (KernelStep, CopyStep)):
+                    self._delay(step, current)
 
     def _delay(self, step: Step, current: Buffer) -> None:
         place = self.places[step]
