@@ -81,3 +81,59 @@ ENTRY main {{
     np.testing.assert_array_equal(compiled(x), hk.evaluate(module, x))
     np.testing.assert_array_equal(compiled(x), np.cumsum(x, 0))
     assert not [r for r in compiled.reasons if r[1] == "copied" and "800 bytes" in r[2] and "starts" not in r[2]]
+
+
+def test_two_arrays_updated_from_one_of_them_are_written_in_place() -> None:
+    """In a loop: the update of the second reads the first, whose own update, and the copy before it, come after."""
+    module = hk.parse("""HloModule m
+latter { p = s32[] parameter(0) ROOT q = s32[] parameter(1) }
+body {
+  s = (s32[], s32[64,5], s32[64,5]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = s32[64,5] get-tuple-element(s), index=1
+  y = s32[64,5] get-tuple-element(s), index=2
+  k = s32[] constant(1)
+  z = s32[] constant(0)
+  j = s32[] subtract(i, k)
+  row = s32[1,5] dynamic-slice(x, j, z), dynamic_slice_sizes={1,5}
+  r = s32[5] reshape(row)
+  steps = s32[5] iota(), iota_dimension=0
+  ib = s32[5] broadcast(i), dimensions={}
+  five = s32[] constant(5)
+  fives = s32[5] broadcast(five), dimensions={}
+  up = s32[5] add(r, ib)
+  column = s32[5] remainder(up, fives)
+  rows = s32[5,1] reshape(ib)
+  columns = s32[5,1] reshape(steps)
+  at = s32[5,2] concatenate(rows, columns), dimensions={1}
+  x1 = s32[64,5] scatter(x, at, column), update_window_dims={}, inserted_window_dims={0,1},
+    scatter_dims_to_operand_dims={0,1}, index_vector_dim=1, to_apply=latter
+  double = s32[5] multiply(r, column)
+  y1 = s32[64,5] scatter(y, at, double), update_window_dims={}, inserted_window_dims={0,1},
+    scatter_dims_to_operand_dims={0,1}, index_vector_dim=1, to_apply=latter
+  n = s32[] add(i, k)
+  ROOT t = (s32[], s32[64,5], s32[64,5]) tuple(n, x1, y1)
+}
+more {
+  s = (s32[], s32[64,5], s32[64,5]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  k = s32[] constant(64)
+  ROOT r = pred[] compare(i, k), direction=LT
+}
+ENTRY e {
+  x = s32[64,5] parameter(0)
+  y = s32[64,5] parameter(1)
+  one = s32[] constant(1)
+  s = (s32[], s32[64,5], s32[64,5]) tuple(one, x, y)
+  w = (s32[], s32[64,5], s32[64,5]) while(s), condition=more, body=body
+  a = s32[64,5] get-tuple-element(w), index=1
+  b = s32[64,5] get-tuple-element(w), index=2
+  ROOT r = (s32[64,5], s32[64,5]) tuple(a, b)
+}""")
+    compiled = hk.compile(module)
+    body = compiled.as_text("loops").partition("body:")[2]
+    copies = [line for line in body.splitlines() if "copy %" in line]
+    assert len(copies) == 2 and all("nothing to do" in line for line in copies), copies
+    x = np.arange(320, dtype=np.int32).reshape(64, 5)
+    for got, wanted in zip(compiled(x, x + 1), hk.evaluate(module, x, x + 1), strict=True):
+        np.testing.assert_array_equal(got, wanted)

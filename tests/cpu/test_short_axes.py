@@ -319,3 +319,63 @@ def test_folds_over_concatenated_polynomials_are_written_out(is_nested: bool) ->
     draw = np.random.default_rng(0)
     given = draw.normal(size=32).astype(np.float32), draw.normal(size=(7, 32)).astype(np.float32)
     np.testing.assert_allclose(compiled(*given), hk.evaluate(module, *given), rtol=1e-4, atol=1e-4)
+
+
+def test_the_one_column_of_a_short_concatenation_is_stored_first() -> None:
+    """What a scan over words appends to the 15 that it keeps: vectors would compute it for all 16."""
+    b = hk.Builder("appended")
+    words = b.parameter(0, hk.u32[1000, 16])
+    first, last = (hk.slice_in_dim(words, k, k + 1, 1, 1) for k in (0, 14))
+    mixed = hk.xor(hk.shift_right_logical(first, b.constant(3, hk.u32)), hk.shift_left(last, b.constant(7, hk.u32)))
+    new = mixed * 5 + hk.xor(first, last) * 3 + hk.and_(first, last)
+    module = b.build(hk.concatenate([hk.slice_in_dim(words, 1, 16, 1, 1), new], 1))
+    compiled = hk.compile(module)
+    assert any("where it is at 1" in why for _, _, why in compiled.reasons), compiled.reasons
+    x = np.random.default_rng(0).integers(0, 2**32, (1000, 16), np.uint32)
+    np.testing.assert_array_equal(compiled(x), hk.evaluate(module, x))
+
+
+def test_stacked_products_go_by_vectors_along_what_they_are_stored_beside() -> None:
+    """Six products of a row's number are stored side by side: not by vectors along the outer axis."""
+    b = hk.Builder("stacked")
+    w, x = b.parameter(0, hk.f32[48, 400]), b.parameter(1, hk.f32[400, 6])
+    wide = hk.broadcast_in_dim(hk.exp(w), [48, 400, 6], [0, 1])
+    module = b.build(wide * hk.broadcast_in_dim(x, [48, 400, 6], [1, 2]))
+    compiled = hk.compile(module)
+    (loops,) = kernels(compiled)
+    assert loops.vector is not None and loops.vector.extent == 400 and loops.tile is None
+    draw = np.random.default_rng(0)
+    given = draw.random((48, 400), np.float32), draw.random((400, 6), np.float32)
+    np.testing.assert_allclose(compiled(*given), hk.evaluate(module, *given), rtol=1e-5)
+
+
+def test_a_fold_in_a_fold_that_is_the_same_in_an_outer_loop_is_stored_first() -> None:
+    """Sums over l of products with sums over k of what i does not name: these are computed once for all i."""
+    b = hk.Builder("nested")
+    x, y = b.parameter(0, hk.s32[500, 32]), b.parameter(1, hk.s32[32, 48])
+    terms = b.iota(hk.s32[32, 48], 1)
+    for k in range(5):
+        terms = hk.xor(y * k + terms, terms * 3)
+    inner = hk.reduce(terms, b.constant(0), hk.xor, [1])
+    both = hk.and_(x, hk.broadcast_in_dim(inner, [500, 32], [1]))
+    module = b.build(hk.reduce(both, b.constant(0), hk.xor, [1]))
+    compiled = hk.compile(module)
+    assert any("it is the same in" in why for _, _, why in compiled.reasons), compiled.reasons
+    draw = np.random.default_rng(0)
+    given = draw.integers(0, 999, (500, 32), np.int32), draw.integers(0, 999, (32, 48), np.int32)
+    np.testing.assert_array_equal(compiled(*given), hk.evaluate(module, *given))
+
+
+def test_transforms_of_halves_compile_in_kernels_of_bounded_size() -> None:
+    """Each of eleven concatenations of halves would double what the kernel of the last one computes."""
+    b = hk.Builder("subsets")
+    z = b.parameter(0, hk.s32[2048])
+    for k in range(11):
+        z = hk.reshape(z, [2048 >> k + 1, 2, 1 << k])
+        low, high = (hk.slice_in_dim(z, n, n + 1, 1, 1) for n in (0, 1))
+        z = hk.reshape(hk.concatenate([low, high + low], 1), [2048])
+    module = b.build(z)
+    compiled = hk.compile(module)
+    assert len(compiled.as_text("llvm")) < 500_000
+    x = np.random.default_rng(0).integers(-50, 50, 2048).astype(np.int32)
+    np.testing.assert_array_equal(compiled(x), hk.evaluate(module, x))
