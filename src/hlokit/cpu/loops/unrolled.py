@@ -17,6 +17,8 @@ from hlokit.forms.primitives import cost_of
 
 WRITTEN_OUT = 8
 """Steps that are written out at most."""
+_PAIRS = 6
+"""Of an axis of complex numbers, which are stored side by side, too."""
 _LONG = 32
 """Steps of an axis that is worth vectors of its own."""
 _NODES = 1500
@@ -76,7 +78,7 @@ def _candidates(order: Sequence[LoopAxis], stores: Sequence[Store], nodes: Seque
 def _is_innermost(axis: LoopAxis, rest: Sequence[LoopAxis], stores: Sequence[Store]) -> bool:
     """Whether vectors along a long axis beside it take its steps in turn: they are stored side by side."""
     unit = stores[0].place.coefficient(axis)  # 2: of complex numbers
-    if unit not in (1, 2):
+    if unit not in (1, 2) or (unit == 2 and axis.extent > _PAIRS):
         return False
     if any(store.guards or store.place.coefficient(axis) != unit for store in stores):
         return False
