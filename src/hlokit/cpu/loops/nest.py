@@ -143,7 +143,7 @@ def runtime_deps(affine: Affine) -> int:
 
 
 def alike(accesses: Iterable[tuple[Buffer, Affine]]) -> Alike:
-    """How many of the accesses to a buffer differ by constants alone."""
+    """The number of accesses to a buffer that differ by constants alone."""
     return Counter((buffer, affine.terms) for buffer, affine in accesses)
 
 

@@ -18,7 +18,7 @@ from hlokit.forms.primitives import cost_of
 WRITTEN_OUT = 8
 """Steps that are written out at most."""
 _PAIRS = 6
-"""Of an axis of complex numbers, which are stored side by side, too."""
+"""The same for complex numbers that are stored side by side."""
 _LONG = 32
 """Steps of an axis that is worth vectors of its own."""
 _NODES = 1500

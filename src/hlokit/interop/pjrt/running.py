@@ -52,7 +52,7 @@ class Runner:
 
     @property
     def interface(self) -> Interface:
-        """What a device's program takes and gives."""
+        """The interface of what a device runs."""
         return Interface.of(self.module)
 
     def check(self, values: Sequence[_Array]) -> None:
