@@ -586,7 +586,7 @@ def test_scatters_whose_promises_are_broken(columns: int, flags: str) -> None:
 
 
 def test_bytes_that_several_slices_widen() -> None:
-    """Two slices of other strides begin at one byte: the first of them does not say how many bytes are read."""
+    """Slices with strides 2 and 4 that begin at the same byte: what is loaded for the first is too short for the other."""
     text = """ENTRY e { x = u8[TYPE] parameter(0)
       w = s32[TYPE] convert(x)
       a = s32[1] slice(w), slice={[1:2:2]}
@@ -596,7 +596,7 @@ def test_bytes_that_several_slices_widen() -> None:
 
 
 def test_a_fold_of_a_row_inside_a_fold_of_columns() -> None:
-    """A sum over rows of sums along them, whose vectors are those of what it is divided by."""
+    """The inner fold depends on no axis of the vectors' loop: to write it, its own scope asked for it again, without end."""
     values = np.random.default_rng(0).random((2, 28, 64), np.float32)
     text = """first { a = f32[] parameter(0)
       ROOT r = f32[] parameter(1) }
@@ -618,7 +618,7 @@ def test_a_fold_of_a_row_inside_a_fold_of_columns() -> None:
 
 
 def test_what_a_loop_over_elements_searches_is_kept() -> None:
-    """A binary search loads where its state says: what it searches lies in memory that a later sort could have."""
+    """A binary search loads at places that it computes: the memory of what it searches is not given to the second sort."""
     search = """body { s = (s32[600], s32[], s32[300], s32[300]) parameter(0)
       x = s32[600] get-tuple-element(s), index=0
       k = s32[] get-tuple-element(s), index=1

@@ -34,7 +34,7 @@ class Values:
         kept: dict[Node, Row] = {}
         loops = self.emission.loops
         if loops.spills and scope.lane_axis is loops.vector:
-            for below in self.order(node):  # folds outside, which fill rows, before what reads the rows
+            for below in self.order(node):  # folds outside, which fill rows, before what reads them; not itself
                 if below.op == "fold" and below is not node and below not in scope.holder(below.deps).memo:
                     if not below.deps & loops.vector.bit and below.data.scan is None:  # type: ignore[union-attr]
                         self.value(below, scope.holder(below.deps))

@@ -125,7 +125,7 @@ def assign(
 
 def _delay_counters(block: StepBlock) -> None:
     """In loops, what makes a carry's next value comes after what reads its present one, so that it may be in place: a
-    counter goes up when all have seen it, and what is scattered into is copied then, that is not at all."""
+    counter goes up when all have seen it. The copy that a scatter begins with comes last, too, and is then not made."""
     for step in block.steps:
         if isinstance(step, WhileStep):
             _delay_counters(step.condition)
