@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -386,3 +387,31 @@ def test_stores_past_the_caches_are_of_whole_lines(
     expected = hk.evaluate(module, x)
     for target in ("host", "x86-64-avx2") if "AVX2" in targets() else ("host",):
         assert np.array_equal(hk.compile(module, target=target)(x), expected)
+
+
+@pytest.mark.parametrize("target", targets())
+def test_masked_loads_of_no_lane_are_made_within_the_array(target: str) -> None:
+    """A sum of products of a large array with itself, rolled: where its last elements are not what a vector needs, the
+    masked load of them would be made a whole array further, which takes a microsecond where no memory is mapped."""
+    size = 100_003
+    text = f"""HloModule m
+    {CALLED}
+    ENTRY e {{
+      x = f32[{size}] parameter(0)
+      a = f32[3] slice(x), slice={{[{size - 3}:{size}]}}
+      b = f32[{size - 3}] slice(x), slice={{[0:{size - 3}]}}
+      r = f32[{size}] concatenate(a, b), dimensions={{0}}
+      p = f32[{size}] multiply(x, r)
+      z = f32[] constant(0)
+      ROOT s = f32[] reduce(p, z), dimensions={{0}}, to_apply=sum
+    }}"""
+    module = hk.parse(text)
+    compiled = hk.compile(module, target=targets()[target])
+    written = compiled.as_text("llvm")
+    loads = re.findall(r"@llvm\.masked\.load\.\S+\(ptr align 4 (%\w+),", written)
+    chosen = re.findall(r"(%\w+) = select i1 %\w+, ptr ", written)
+    far = re.findall(rf"(%\w+) = getelementptr float, ptr %\w+, i64 {size - 3}\n", written)
+    assert loads and chosen and not set(far) & set(loads)
+    x = np.random.default_rng(0).normal(size=size).astype(np.float32)
+    want = float(x.astype(np.float64) @ np.roll(x, 3))
+    assert float(compiled(x)) == pytest.approx(want, rel=1e-4, abs=0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.cpu.loops.nest import Loops
+from hlokit.cpu.loops.substitution import nodes_of
 from hlokit.cpu.lower.steps import KernelStep
 
 FORCES = """HloModule m
@@ -379,3 +381,79 @@ def test_transforms_of_halves_compile_in_kernels_of_bounded_size() -> None:
     assert len(compiled.as_text("llvm")) < 500_000
     x = np.random.default_rng(0).integers(-50, 50, 2048).astype(np.int32)
     np.testing.assert_array_equal(compiled(x), hk.evaluate(module, x))
+
+
+def test_steps_that_are_written_out_share_gathered_places() -> None:
+    """The sum and the difference of two elements that an array of indices picks: each index is read once."""
+    text = """HloModule m
+ENTRY e {
+  x = f32[1000] parameter(0)
+  i = s32[400,1] parameter(1)
+  g = f32[400] gather(x, i), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1}
+  p = f32[200,2] reshape(g)
+  a = f32[200,1] slice(p), slice={[0:200],[0:1]}
+  b = f32[200,1] slice(p), slice={[0:200],[1:2]}
+  s = f32[200,1] add(a, b)
+  d = f32[200,1] subtract(a, b)
+  ROOT r = f32[200,2] concatenate(s, d), dimensions={1}
+}
+"""
+    compiled = hk.compile(hk.parse(text), threads=1)
+    rng = np.random.default_rng(0)
+    x, i = rng.normal(size=1000).astype(np.float32), rng.integers(0, 1000, (400, 1)).astype(np.int32)
+    a, b = x[i[:, 0]].reshape(200, 2).T
+    np.testing.assert_array_equal(compiled(x, i), np.stack([a + b, a - b], -1))
+    (loops,) = kernels(compiled)
+    buffers = [node.data[0].name for node in nodes_of(loops.stores) if node.op == "load"]
+    assert len(loops.stores) == 2 and len(buffers) == 4, "two indices, two elements"
+
+
+BESIDE = """HloModule m
+sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+ENTRY e {
+  x = f32[300,200] parameter(0)
+  w = f32[COUNT,200] parameter(1)
+  zero = f32[] constant(0)
+  xb = f32[300,COUNT,200] broadcast(x), dimensions={0,2}
+  wb = f32[300,COUNT,200] broadcast(w), dimensions={1,2}
+  m = f32[300,COUNT,200] multiply(xb, wb)
+  s = f32[300,COUNT] reduce(m, zero), dimensions={2}, to_apply=sum
+  ROOT r = f32[300,TOTAL] concatenate(x, s), dimensions={1}
+}
+"""
+
+
+@pytest.mark.parametrize("count", [1, 3, 20, 250])
+def test_folds_beside_an_array_are_computed_where_they_are(count: int) -> None:
+    """Of a concatenation's operands a fold is made once for each element of its own, not for those of the others."""
+    compiled = hk.compile(hk.parse(BESIDE.replace("COUNT", str(count)).replace("TOTAL", str(200 + count))), threads=1)
+    rng = np.random.default_rng(count)
+    x, w = rng.normal(size=(300, 200)).astype(np.float32), rng.normal(size=(count, 200)).astype(np.float32)
+    want = np.concatenate([x, x.astype(np.float64) @ w.T.astype(np.float64)], 1)
+    np.testing.assert_allclose(compiled(x, w), want, rtol=1e-4, atol=1e-4)
+    folds = [(node, loops) for loops in kernels(compiled) for node in nodes_of(loops.stores) if node.op == "fold"]
+    places = [prod(axis.extent for axis in loops.order if axis.bit & fold.deps) for fold, loops in folds]
+    assert sum(places) == 300 * count
+
+
+def test_a_fold_for_one_place_does_not_depend_on_where_it_is() -> None:
+    """What is read where a test of another axis holds is read without the test: the sum is made once."""
+    text = """HloModule m
+sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+ENTRY e {
+  x = f32[60,70] parameter(0)
+  zero = f32[] constant(0)
+  p = f32[90,100] pad(x, zero), padding=-5_35x-7_37
+  s = f32[] reduce(p, zero), dimensions={0,1}, to_apply=sum
+  o = f32[1,1] reshape(s)
+  q = f32[60,70] pad(o, zero), padding=3_56x5_64
+  ROOT r = f32[60,70] add(x, q)
+}
+"""
+    compiled = hk.compile(hk.parse(text), threads=1)
+    x = np.random.default_rng(3).normal(size=(60, 70)).astype(np.float32)
+    want = x.astype(np.float64)
+    want[3, 5] += x[5:, 7:].sum(dtype=np.float64)
+    np.testing.assert_allclose(compiled(x), want, rtol=1e-4, atol=1e-4)
+    for loops in kernels(compiled):
+        assert not any(node.deps for node in nodes_of(loops.stores) if node.op == "fold")

@@ -19,6 +19,9 @@ from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 
+_PAGE = 4096
+"""Bytes beyond an array that are taken to be mapped: what lies there is met by few steps."""
+
 
 class Loads:
     """Writes loads, and conversions that are made as one reads."""
@@ -77,22 +80,26 @@ class Loads:
         mask = self.mask(guard, scope)
         with scope.region:
             if abs(lane) == 1 and not place.vectors:
-                place = self._mapped(place, node.args, buffer, scope)
+                place = self._mapped(place, node, mask, scope)
                 value = self._contiguous(node, place, mask, scope)
             else:
                 self.prefetcher.window(buffer, affine, place.pointer, scope)
                 value = self._gather(buffer, pointers(place, affine, scope), mask, scope)
         return from_memory(value, buffer.dtype, scope)
 
-    def _mapped(self, place: LanePlace, guards: Sequence[Node], buffer: Buffer, scope: Scope) -> LanePlace:
+    def _mapped(self, place: LanePlace, node: Node, mask: Value | None, scope: Scope) -> LanePlace:
         """The place, or the buffer's start where a guard holds for no lane: a load of none takes a microsecond where no
         memory is mapped."""
-        for guard in guards:
-            holds = self.values.value(guard, scope)
-            if holds.lanes == 1 and not holds.number:
-                start = self.addresses.pointer(buffer)
-                first = start if place.lane == 1 else start[scope.lanes - 1]
-                place = place._replace(pointer=holds.select(place.pointer, first))
+        buffer, affine = node.data[:2]
+        tests = [self.values.value(guard, scope) for guard in node.args]
+        tests = [test for test in tests if test.lanes == 1 and not test.number]
+        beyond = max(-affine.low, affine.high - buffer.size + 1) * buffer.dtype.numpy.itemsize
+        if beyond > _PAGE and mask is not None and not is_static(mask) and not is_one_lane(mask):
+            tests.append(mask.any())
+        for test in tests:
+            start = self.addresses.pointer(buffer)
+            first = start if place.lane == 1 else start[scope.lanes - 1]
+            place = place._replace(pointer=test.select(place.pointer, first))
         return place
 
     def _contiguous(self, node: Node, place: LanePlace, mask: Value | None, scope: Scope) -> Value:

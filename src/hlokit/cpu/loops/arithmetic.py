@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hlokit.cpu.loops.expr import Buffer, Expressions, LoopAxis, Node, Pair, RuntimeInt
+from hlokit.cpu.loops.expr import Buffer, Expressions, LoopAxis, Node, Pair, affine_deps
 from hlokit.cpu.lower.leaf import Source
 from hlokit.cpu.lower.retries import Inexact, Split
 from hlokit.cpu.math.half import in_half
@@ -42,9 +42,6 @@ class NodeEmitter(Emitter):
     expressions: Expressions = field(default_factory=Expressions, init=False)
     guards: tuple[Node, ...] = field(default=(), init=False)
     _exact: dict[Node, DType] = field(default_factory=dict[Node, DType], init=False)
-    _runtime: dict[tuple[Node, int, int], RuntimeInt] = field(
-        default_factory=dict[tuple[Node, int, int], RuntimeInt], init=False
-    )
 
     def check_exact(self, instruction: Instruction) -> None:
         """Strict code computes what the reference computes, bit for bit; raises Inexact where it cannot."""
@@ -171,6 +168,8 @@ class NodeEmitter(Emitter):
         if guards and all(a.low >= 0 and a.high < n for a, n in zip(index, shape.dimensions, strict=True)):
             guards = ()
         place = row_major(index, shape.dimensions)
+        if guards:
+            guards = _bounding(guards, affine_deps(place))
         if not shape.dtype.is_complex:
             return self.expressions.node("load", shape.dtype, guards, (buffer, place))
         parts = [self.expressions.node("load", buffer.dtype, guards, (buffer, place * 2 + k)) for k in (0, 1)]
@@ -233,7 +232,7 @@ class NodeEmitter(Emitter):
         if max(low, least) > high - 1 or low > most:  # all values of the type lie on one side
             return Affine.of(high - 1 if max(low, least) > high - 1 else low)
         node = self.convert(node, dtypes.s32 if low >= -(2**31) and high <= 2**31 else dtypes.s64)
-        return Affine.of(self._runtime_int(node, low, high - 1))
+        return Affine.of(self.expressions.runtime_int(node, low, high - 1))
 
     def quotient(self, affine: Affine, divisor: int) -> Affine:
         for key, c in affine.terms:
@@ -244,16 +243,8 @@ class NodeEmitter(Emitter):
         offset = -(affine.low // divisor) if affine.low < 0 else 0
         number: Any = self.number(affine + offset * divisor)
         node: Any = self.div(number, divisor)
-        return self._runtime_int(node, affine.low // divisor + offset, affine.high // divisor + offset) - Affine.of(
-            offset
-        )
-
-    def _runtime_int(self, node: Node, low: int, high: int) -> Affine:
-        key = (node, low, high)
-        found = self._runtime.get(key)
-        if found is None:
-            found = self._runtime[key] = RuntimeInt(node, low, high)
-        return Affine.of(found)
+        low, high = affine.low // divisor + offset, affine.high // divisor + offset
+        return Affine.of(self.expressions.runtime_int(node, low, high)) - Affine.of(offset)
 
     def conjunction(self, conditions: Sequence[Condition]) -> Any:
         """Whether all of them hold: a node, or what is known."""
@@ -270,6 +261,31 @@ class NodeEmitter(Emitter):
         if condition.op == "not":
             return condition.args[0]
         return self.expressions.node("not", dtypes.pred, (condition,))
+
+
+def _bounding(guards: tuple[Node, ...], deps: int) -> tuple[Node, ...]:
+    """The guards of a load but for those about other axes alone than its place's: they say where it is needed, not
+    where it is inside. What they let through somewhere is inside everywhere; of several about one axis all are kept."""
+    axes = [_tested_axis(guard) for guard in guards]
+    return tuple(
+        guard
+        for guard, axis in zip(guards, axes, strict=True)
+        if axis is None or axis.bit & deps or axes.count(axis) > 1
+    )
+
+
+def _tested_axis(guard: Node) -> LoopAxis | None:
+    """The one axis that a test of an affine is about, if steps of it pass the test."""
+    test = guard.args[0] if guard.op == "not" else guard
+    if test.op != "range" or len(test.data[0].terms) != 1:
+        return None
+    affine, low, high = test.data
+    axis, c = affine.terms[0]
+    if not isinstance(axis, LoopAxis):
+        return None
+    if test is guard and abs(c) > high - low:
+        return None  # its steps may pass over the span
+    return axis
 
 
 _COMPARED = {

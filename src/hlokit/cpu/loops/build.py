@@ -15,12 +15,13 @@ from hlokit.cpu.loops.recomputation import Recomputation
 from hlokit.cpu.loops.space import IterationSpace
 from hlokit.cpu.lower.leaf import Leaf, Source
 from hlokit.cpu.lower.retries import Inexact, Materialise, Reference
-from hlokit.forms.affine import Index
+from hlokit.forms.affine import Affine, Index
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.control_flow import While
 from hlokit.ops.movement import Broadcast
 from hlokit.ops.structure import Constant
 
+_ZERO = Affine.of(0)
 MAX_DEPTH = 40
 """Instructions inlined into each other: forms call each other through readers, a few Python frames each."""
 
@@ -61,6 +62,8 @@ class Build:
 
     def element(self, leaf: Leaf, index: Index) -> Any:
         """The element of an array: loaded if it lies in memory, else computed here."""
+        if 1 in leaf.shape.dimensions:  # what is read at one place alone does not depend on the axis
+            index = tuple(_ZERO if n == 1 else i for i, n in zip(index, leaf.shape.dimensions, strict=True))
         buffer = None if leaf in self.roots else self.source.buffer(leaf)
         if buffer is not None:
             op = leaf.instruction.op
@@ -107,6 +110,8 @@ class Build:
             recomputation.check_invariant(leaf, index, weight + 10 * functions, value)
             if is_guarded:
                 recomputation.check_thin(leaf, index, weight + 10 * functions)
+            if instruction.op.form == "fold" and self.arithmetic.guards:
+                recomputation.check_masked_fold(leaf, index, value)
             if functions:
                 recomputation.check_spread(leaf, value)
         return value

@@ -177,6 +177,7 @@ class Expressions:
         self.work = 0  # nodes that cost something at every step: not constants, not what places and their tests are
         self.costly = 0  # those of them that take ten times as long
         self.gathers = 0  # loads of elements that lie anywhere
+        self._runtime: dict[tuple[Node, int, int], RuntimeInt] = {}
 
     def node(self, op: str, dtype: DType, args: Sequence[Node] = (), data: Any = None) -> Node:
         """The one node of this meaning."""
@@ -198,6 +199,14 @@ class Expressions:
                     if (b.deps | rest.deps) != whole.deps:
                         return self.node("add", x.dtype, (a, self.integer_sum(b, rest)))
         return self.node("add", x.dtype, (x, y))
+
+    def runtime_int(self, node: Node, low: int, high: int) -> RuntimeInt:
+        """The one integer of this node: places that it leads to are equal where their nodes are."""
+        key = (node, low, high)
+        found = self._runtime.get(key)
+        if found is None:
+            found = self._runtime[key] = RuntimeInt(node, low, high)
+        return found
 
     def const(self, value: Any, dtype: DType) -> Node:
         return self.node("const", dtype, (), np.asarray(value).astype(dtype.numpy)[()])

@@ -98,12 +98,13 @@ class FoldBuilder:
         return self._looped(instruction, spec.dimensions, operands, inits, combiner, index)
 
     def _gathers(self, dimensions: Sequence[FoldDimension], leaves: Sequence[Leaf]) -> bool:
-        """Whether lanes would be gathered at each step from an array of which each element is met once, where a loop
-        reads along the rows. Inside a loop of another fold, which takes the lanes then, gathers are worth it."""
+        """Whether lanes would be gathered at each step from an array whose elements are met once, some of them twice or
+        among padding, where a loop reads along the rows. Inside a loop of another fold, which takes the lanes then,
+        gathers are worth it."""
         sizes, parts = leaves[0].shape.dimensions, 2 if leaves[0].shape.dtype.is_complex else 1
         if parts * _apart(dimensions, sizes) <= costs.DEINTERLEAVED or any(axes is not None for axes in self.bound):
             return False
-        return any(leaf.shape.size >= prod(sizes) for leaf in self._in_memory(leaves))
+        return any(2 * leaf.shape.size > prod(sizes) for leaf in self._in_memory(leaves))
 
     def _in_memory(self, leaves: Sequence[Leaf]) -> Iterator[Leaf]:
         """The leaves in memory that these are made from."""

@@ -29,6 +29,8 @@ _SHORT_ROWS = 4
 """Vectors of a row up to which a part of it that is less than one vector matters."""
 _MANY_GUARDS, _MANY_NODES = 16, 200
 """From here on what a kernel computes at one place under so many guards, with so many nodes in all, is stored."""
+_MASKED = 1.5
+"""How many times the elements of a fold that are needed it may be computed."""
 _MANY_STEPS = 8
 """From here on a value that is the same in all steps of a loop is stored before it."""
 
@@ -108,7 +110,7 @@ class Recomputation:
             return
         deps = index_deps(index)
         last = max((k for k, axis in enumerate(around) if axis.bit & (deps | self.folds.inside)), default=-1)
-        steps = prod(axis.extent for axis in around[: last + 1] if not axis.bit & deps)
+        steps = self._let_through(sum(axis.bit for axis in around[: last + 1] if not axis.bit & deps))
         elements = self._let_through(deps)
         if steps < _MANY_STEPS or not too_often(elements * steps, elements, cost):
             return
@@ -129,6 +131,20 @@ class Recomputation:
         elements = self._let_through(index_deps(index))
         if places and too_often(elements * lanes // places, elements, cost):
             raise Materialise(leaf, f"vectors would compute it for {lanes} places where it is at {places}")
+
+    def check_masked_fold(self, leaf: Leaf, index: Index, value: Any) -> None:
+        """Cuts a fold that the guards let through at some of its places alone, as a concatenation's operand: selects
+        come after it, so that it is computed at all of them. Short axes are written out, place by place."""
+        folded = 0
+        for node in parts_of([value]):
+            if node.op != "part" or node.args[0].data.scan is not None:
+                return
+            folded |= node.deps
+        long = sum(axis.bit for axis in self.space.axes if axis.extent > WRITTEN_OUT)
+        computed = prod(axis.extent for axis in self.space.axes if axis.bit & folded & long)
+        places = self._let_through(index_deps(index) & long)
+        if computed >= _MASKED * places:
+            raise Materialise(leaf, f"a fold for {computed} places where it is at {places}")
 
     def check_spread(self, leaf: Leaf, value: Any) -> None:
         """Cuts a single costly value that is broadcast to many elements.

@@ -24,7 +24,6 @@ def substituted(
     """The stores with axes replaced by affines of other axes; tests that this decides are folded away."""
     expressions = expressions or Expressions()
     new: dict[Node, Node] = {}
-    runtime: dict[RuntimeInt, RuntimeInt] = {}
     places: dict[Affine, Affine] = {}
 
     def axis(old: LoopAxis) -> LoopAxis | None:
@@ -39,9 +38,7 @@ def substituted(
             terms: list[Any] = [affine.constant]
             for key, c in affine.terms:
                 if isinstance(key, RuntimeInt):
-                    if key not in runtime:
-                        runtime[key] = RuntimeInt(new[key.node], key.low, key.high)
-                    terms.append(Affine.of(runtime[key]) * c)
+                    terms.append(Affine.of(expressions.runtime_int(new[key.node], key.low, key.high)) * c)
                 else:
                     terms.append(mapping.get(key, Affine.of(key)) * c)  # type: ignore[arg-type]
             found = places[affine] = Affine.sum(terms)

@@ -377,6 +377,8 @@ def is_in_place(loops: Loops, read: Buffer, written: Buffer) -> bool:
     inside = {store.place: set(reachable([store.node])) for store in stores}
     if len(inside) != len(stores) or any(store.guards for store in stores) or loops.serial:
         return False
+    if any(axis.extent > 1 and not axis.bit & store.deps for axis in loops.order for store in stores):
+        return False  # the axis's next step would read what the first one has stored
     roots = [r for s in loops.stores for r in (s.node, *s.guards, *_place_nodes(s.place))]
     nodes = reachable(roots, with_combiner)
     loads = [node for node in nodes if node.op in ("load", "current") and node.data[0] is read]
