@@ -32,6 +32,7 @@ class NodeEmitter(Emitter):
     source  where constant arrays lie
     half    whether the machine computes in f16
     guards  the conditions under which alone what is being written is read
+    relied  those of them that what has been written since someone cleared it would differ without
     _exact  nodes in f32 all of whose values are ones of a narrower type: rounding to it changes none
     """
 
@@ -41,6 +42,7 @@ class NodeEmitter(Emitter):
     half: bool = False
     expressions: Expressions = field(default_factory=Expressions, init=False)
     guards: tuple[Node, ...] = field(default=(), init=False)
+    relied: set[Node] = field(default_factory=set[Node], init=False)
     _exact: dict[Node, DType] = field(default_factory=dict[Node, DType], init=False)
 
     def check_exact(self, instruction: Instruction) -> None:
@@ -170,6 +172,7 @@ class NodeEmitter(Emitter):
         place = row_major(index, shape.dimensions)
         if guards:
             guards = _bounding(guards, affine_deps(place))
+            self.relied.update(guards)
         if not shape.dtype.is_complex:
             return self.expressions.node("load", shape.dtype, guards, (buffer, place))
         parts = [self.expressions.node("load", buffer.dtype, guards, (buffer, place * 2 + k)) for k in (0, 1)]
@@ -189,9 +192,11 @@ class NodeEmitter(Emitter):
         known = super().inrange(affine, low, high)
         if isinstance(known, bool):
             return known
-        if known in self.guards:
-            return True
-        return False if self._not(known) in self.guards else known
+        for test, holds in ((known, True), (self._not(known), False)):
+            if test in self.guards:
+                self.relied.add(test)
+                return holds
+        return known
 
     def branch(self, conditions: Sequence[Value], then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
         condition: Any = self.conjunction(conditions)

@@ -47,7 +47,7 @@ class Build:
         self._folds = FoldBuilder(arithmetic, space, source)
         self._loops = ElementLoops(arithmetic, space, source, self.element)
         self.recomputation = Recomputation(arithmetic, space, source, self._folds)
-        self._memo: dict[tuple[Leaf, Index, tuple[Node, ...], tuple[int, ...]], Any] = {}
+        self._memo: dict[tuple[Leaf, Index, tuple[int, ...]], list[tuple[tuple[Node, ...], Any]]] = {}
         self._readers: dict[Instruction, list[ElementReader]] = {}
         self._depth = 0
         self._guards: tuple[Node, ...] = ()
@@ -74,13 +74,21 @@ class Build:
         bound = self._loops.bindings.get(leaf)
         if bound is not None:
             return bound(index)
-        key = (leaf, index, self.arithmetic.guards, self._loops.passes)
-        found = self._memo.get(key)
-        if found is None:
-            found = self._memo[key] = self._inlined(leaf, index)
-            if len(self.expressions.nodes) > _MAX_NODES:
-                raise Materialise(self.recomputation.most_read(), "the kernel is too large", is_size=True)
-        return found
+        guards, relied = self.arithmetic.guards, self.arithmetic.relied
+        known = self._memo.setdefault((leaf, index, self._loops.passes), [])
+        for needed, value in known:
+            if all(guard in guards for guard in needed):
+                relied.update(needed)
+                return value
+        self.arithmetic.relied = here = set[Node]()
+        value = self._inlined(leaf, index)
+        needed = tuple(guard for guard in guards if guard in here)
+        known.append((needed, value))
+        relied.update(needed)
+        self.arithmetic.relied = relied
+        if len(self.expressions.nodes) > _MAX_NODES:
+            raise Materialise(self.recomputation.most_read(), "the kernel is too large", is_size=True)
+        return value
 
     def _inlined(self, leaf: Leaf, index: Index) -> Any:
         """The element, computed here and counted; Materialise where the leaf should be stored."""
