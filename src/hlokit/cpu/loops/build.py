@@ -117,7 +117,7 @@ class Build:
             functions = expressions.costly - costly
             recomputation.check_invariant(leaf, index, weight + 10 * functions, value)
             if is_guarded:
-                recomputation.check_thin(leaf, index, weight + 10 * functions)
+                recomputation.check_thin(leaf, index, weight + 10 * functions, value)
             if instruction.op.form == "fold" and self.arithmetic.guards:
                 recomputation.check_masked_fold(leaf, index, value)
             if functions:

@@ -118,12 +118,14 @@ class Recomputation:
             return  # loops are ordered by what folds depend on, but for those in another fold
         raise Materialise(leaf, f"it is the same in {steps} steps of a loop around it")
 
-    def check_thin(self, leaf: Leaf, index: Index, cost: int) -> None:
+    def check_thin(self, leaf: Leaf, index: Index, cost: int, value: Any) -> None:
         """Cuts what the guards let through for a few places of short rows alone, as a concatenation's operand of one
         column: vectors along the rows would compute it for all their lanes."""
         if not self.space.around:
             return
         axis = self.space.around[-1]
+        if not any(part.deps & axis.bit for part in parts_of([value])):
+            return  # a scalar for each row
         places = self._let_through(axis.bit)
         lanes = LINE_BYTES // leaf.shape.dtype.numpy.itemsize
         if places >= lanes or not WRITTEN_OUT < axis.extent <= _SHORT_ROWS * lanes:
