@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from hlokit.errors import HlokitError
-from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.interpreter.evaluate import run
+from hlokit.interpreter.evaluate import run_instruction
 from hlokit.interpreter.process import Process
 from hlokit.ops.contraction import Dot
 from hlokit.ops.convolution import Convolution
@@ -35,10 +33,11 @@ class ConstantFolding(Pass):
 
     def run(self, module: HloModule) -> bool:
         changed = False
+        process = Process()
         for computation in module.all_computations:
             folded = False
             for instruction in list(computation.post_order()):
-                value = self._folded(instruction)
+                value = self._folded(process, instruction)
                 if value is not None:
                     constant = computation.add(Constant(value), shape=instruction.shape, name=instruction.name)
                     computation.replace(instruction, constant)
@@ -48,9 +47,10 @@ class ConstantFolding(Pass):
             changed |= folded
         return changed
 
-    def _folded(self, instruction: Instruction) -> Literal | None:
-        shape, operands = instruction.shape, instruction.operands
-        if not operands or not all(isinstance(o.op, Constant) and not o.op.literal.is_elided for o in operands):
+    def _folded(self, process: Process, instruction: Instruction) -> Literal | None:
+        shape = instruction.shape
+        literals = [o.op.literal for o in instruction.operands if isinstance(o.op, Constant)]
+        if not literals or len(literals) < len(instruction.operands) or any(each.is_elided for each in literals):
             return None
         if isinstance(instruction.op, Broadcast) or not shape.is_array or shape.is_dynamic or shape.size > self.limit:
             return None  # a broadcast says more than its elements would
@@ -59,7 +59,7 @@ class ConstantFolding(Pass):
         if not self.sums and _sums_products(instruction):
             return None
         try:
-            return Literal(shape, _value(instruction))
+            return Literal(shape, run_instruction(process, instruction, [each.to_python() for each in literals]))
         except HlokitError:
             return None  # it fails when it runs, if it runs
 
@@ -73,11 +73,3 @@ def _sums_products(instruction: Instruction) -> bool:
             return math.prod(instruction.operands[0].shape.dimensions[d] for d in contracted) > 1
         case op:
             return isinstance(op, Convolution)
-
-
-def _value(instruction: Instruction) -> Any:
-    """The value of one instruction on constants."""
-    alone = Computation("folding")
-    operands = [alone.add(o.op, shape=o.shape) for o in instruction.operands]
-    alone.set_root(alone.add(instruction.op, operands, shape=instruction.shape))
-    return run(Process(), alone, ())

@@ -192,10 +192,10 @@ class NodeEmitter(Emitter):
         known = super().inrange(affine, low, high)
         if isinstance(known, bool):
             return known
-        for test, holds in ((known, True), (self._not(known), False)):
-            if test in self.guards:
-                self.relied.add(test)
-                return holds
+        for guard in self.guards:
+            if guard is known or guard is self._not(known):
+                self.relied.add(guard)
+                return guard is known
         return known
 
     def branch(self, conditions: Sequence[Value], then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:

@@ -30,7 +30,7 @@ _SHORT_ROWS = 4
 _MANY_GUARDS, _MANY_NODES = 16, 200
 """From here on what a kernel computes at one place under so many guards, with so many nodes in all, is stored."""
 _MASKED = 1.5
-"""How many times the elements of a fold that are needed it may be computed."""
+"""The most evaluations of a fold for each of its elements that is needed."""
 _MANY_STEPS = 8
 """From here on a value that is the same in all steps of a loop is stored before it."""
 
