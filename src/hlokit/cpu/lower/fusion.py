@@ -159,7 +159,7 @@ class Fusion:
         return users
 
     def _also_too_often(self, leaf: Leaf) -> list[tuple[Leaf, int]]:
-        """Further leaves that the same kernels compute too often whether or not this one is stored, and the numbers of times."""
+        """Further leaves that the same kernels compute too often whether this one is stored or not, with how often."""
         evaluations = self._evaluations
         below = inside(self.leaves, [leaf.instruction])
         found: list[tuple[Leaf, int]] = []
