@@ -22,7 +22,7 @@ _LEAST_EXTENT = 4
 """Steps of an axis that vectors go along."""
 
 _BY_VECTORS = 0.06
-"""Cost of an operation on a vector's element, as a share of that on a scalar."""
+"""Cost of an operation on a vector's element, as a share of that on a scalar, unless the axis has fewer elements."""
 
 
 def choose(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> None:
@@ -30,7 +30,6 @@ def choose(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> None:
     places = places_of(loops)
     folds = [n for n in nodes if n.op == "fold" and n in places and n.data.bound]
     own = {fold: _own_axis(fold, loops.strict) for fold in folds}
-    loops.lanes = max(2, vector_bytes // _widest(loops, nodes))
     costs = _costs(loops, nodes, places, own)
     least, loops.vector = float("inf"), None
     for candidate in (*_candidates(loops, nodes), None):
@@ -41,6 +40,7 @@ def choose(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> None:
     for fold in folds:
         loops.folds[fold] = None if loops.vector is not None and loops.vector in places[fold].loops else own[fold]
     loops.spills = _spilled(loops, nodes, own)
+    loops.lanes = max(2, vector_bytes // _widest(loops, nodes))
     loops.unroll = _unroll(loops, nodes, places, folds)
 
 
@@ -57,24 +57,23 @@ def _candidates(loops: Loops, nodes: Sequence[Node]) -> list[LoopAxis]:
 @dataclass(frozen=True)
 class _Costs:
     """A kernel's accesses to memory, each with how many there are of its buffer that differ by constants alone, its
-    operations' costs with the loops that they are in, folds' own axes, and the lanes of a vector."""
+    operations' costs with the loops that they are in, and folds' own axes."""
 
     accesses: list[tuple[Affine, Nesting, int]]
     operations: list[tuple[tuple[LoopAxis, ...], float]]
     own: FoldAxes
-    lanes: int
 
     def along(self, vector: LoopAxis | None) -> float:
         """The cost of all steps, with vectors along this axis of the main nest, else along folds' own axes."""
         inside = [axis for axis in self.own.values() if axis is not None]
-        filled = max(1.0, self.lanes / vector.extent) if vector is not None else 1.0
+        of_step = max(_BY_VECTORS, 1 / vector.extent) if vector is not None else 1.0
         cost = 0.0
         for affine, place, together in self.accesses:
             cost += float(prod(a.extent for a in place.loops)) * self._access(affine, place, together, vector)
         for around, weight in self.operations:
             share = 1.0
             if vector is not None and vector in around:
-                share = min(1.0, _BY_VECTORS * filled)
+                share = of_step
             elif any(axis in around for axis in inside):
                 share = _BY_VECTORS
             cost += prod(a.extent for a in around) * weight * share
@@ -103,7 +102,7 @@ def _costs(loops: Loops, nodes: Sequence[Node], places: Mapping[Node, Nesting], 
     for fold in (n for n in nodes if n.op == "fold" and n in places):
         steps = sum(cost_of(n.op) for n in reachable(fold.data.combined))
         operations.append((places[fold].loops + fold.data.bound, steps))
-    return _Costs(accesses, operations, own, loops.lanes)
+    return _Costs(accesses, operations, own)
 
 
 def _unroll(loops: Loops, nodes: Sequence[Node], places: Mapping[Node, Nesting], folds: Sequence[Node]) -> int:
