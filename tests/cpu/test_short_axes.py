@@ -324,12 +324,14 @@ def test_folds_over_concatenated_polynomials_are_written_out(is_nested: bool) ->
 
 
 def test_the_one_column_of_a_short_concatenation_is_stored_first() -> None:
-    """What a scan over words appends to the 15 that it keeps: vectors would compute it for all 16."""
+    """What a scan over words appends to the 15 that it keeps: scalars would make it row by row."""
     b = hk.Builder("appended")
     words = b.parameter(0, hk.u32[1000, 16])
     first, last = (hk.slice_in_dim(words, k, k + 1, 1, 1) for k in (0, 14))
     mixed = hk.xor(hk.shift_right_logical(first, b.constant(3, hk.u32)), hk.shift_left(last, b.constant(7, hk.u32)))
     new = mixed * 5 + hk.xor(first, last) * 3 + hk.and_(first, last)
+    for k in range(6):
+        new = hk.xor(new * (k + 2), hk.shift_right_logical(new, b.constant(k, hk.u32)))
     module = b.build(hk.concatenate([hk.slice_in_dim(words, 1, 16, 1, 1), new], 1))
     compiled = hk.compile(module)
     assert any("where it is at 1" in why for _, _, why in compiled.reasons), compiled.reasons

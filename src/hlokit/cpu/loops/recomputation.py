@@ -25,6 +25,8 @@ _GATHER = 16
 _COSTLY_INVARIANT = 8
 _MANY_ELEMENTS = 4096
 """Elements of a broadcast from which on a kernel for the one value that it spreads costs little."""
+_MANY_ROWS = 256
+"""Rows from which on vectors down them are worth a kernel."""
 _SHORT_ROWS = 4
 """Vectors of a row up to which a part of it that is less than one vector matters."""
 _MANY_GUARDS, _MANY_NODES = 16, 200
@@ -120,17 +122,18 @@ class Recomputation:
 
     def check_thin(self, leaf: Leaf, index: Index, cost: int, value: Any) -> None:
         """Cuts what the guards let through for a few places of short rows alone, as a concatenation's operand of one
-        column: vectors along the rows would compute it for all their lanes."""
+        column: vectors along the rows would compute it for all their lanes, or scalars one row at a time."""
         if not self.space.around:
             return
         axis = self.space.around[-1]
-        if not any(part.deps & axis.bit for part in parts_of([value])):
-            return  # a scalar for each row
+        elements = self._let_through(index_deps(index))
+        is_scalar = not any(part.deps & axis.bit for part in parts_of([value]))
+        if is_scalar and (cost <= _GATHER or elements < _MANY_ROWS):
+            return
         places = self._let_through(axis.bit)
         lanes = LINE_BYTES // leaf.shape.dtype.numpy.itemsize
         if places >= lanes or not WRITTEN_OUT < axis.extent <= _SHORT_ROWS * lanes:
             return
-        elements = self._let_through(index_deps(index))
         if places and too_often(elements * lanes // places, elements, cost):
             raise Materialise(leaf, f"vectors would compute it for {lanes} places where it is at {places}")
 
