@@ -29,8 +29,9 @@ _MANY_ROWS = 256
 """Rows from which on vectors down them are worth a kernel."""
 _SHORT_ROWS = 4
 """Vectors of a row up to which a part of it that is less than one vector matters."""
-_MANY_GUARDS, _MANY_NODES = 16, 200
-"""From here on what a kernel computes at one place under so many guards, with so many nodes in all, is stored."""
+_MANY_GUARDS, _MANY_PLACES, _MANY_NODES = 16, 64, 200
+"""From here on what a kernel computes at one place under so many guards, or at so many places, is stored if that takes so
+many nodes in all."""
 _MASKED = 1.5
 """The most evaluations of a fold for each of its elements that is needed."""
 _MANY_STEPS = 8
@@ -69,14 +70,19 @@ class Recomputation:
             raise Materialise(leaf, f"computed {spent} times for {leaf.shape.size} elements")
 
     def weigh(self, leaf: Leaf, nodes: int) -> None:
-        """Notes how many nodes an element has taken, under guards of its own. Cuts what is written under many: a chain
-        of concatenations of halves has twice as many with each."""
+        """Notes how many nodes an element has taken, under guards of its own. Cuts what is written under many, or at
+        many places: a chain of concatenations of halves has twice as many with each."""
         if nodes > self.weights.get(leaf, -1):
             self.weights[leaf] = nodes
         written = self._written[leaf] = self._written.get(leaf, 0) + 1
-        again = written - len(self.reads.get(leaf, ()))
-        if again >= _MANY_GUARDS and again * nodes > _MANY_NODES and leaf in self.reads and leaf.shape.rank:
+        places = len(self.reads.get(leaf, ()))
+        if not places or not leaf.shape.rank:
+            return
+        again = written - places
+        if again >= _MANY_GUARDS and again * nodes > _MANY_NODES:
             raise Materialise(leaf, f"the kernel would compute it under {written} guards")
+        if places >= _MANY_PLACES and places * nodes > _MANY_NODES:
+            raise Materialise(leaf, f"the kernel would have code for {places} of its elements")
 
     def most_read(self) -> Leaf:
         """The leaf that is computed at the most indices."""
