@@ -30,8 +30,8 @@ _MANY_ROWS = 256
 _SHORT_ROWS = 4
 """Vectors of a row up to which a part of it that is less than one vector matters."""
 _MANY_GUARDS, _MANY_PLACES, _MANY_NODES = 16, 64, 200
-"""From here on what a kernel computes at one place under so many guards, or at so many places, is stored if that takes so
-many nodes in all."""
+"""From here on what a kernel computes at one place under so many guards, or at so many places, is stored if this takes
+so many nodes in all."""
 _MASKED = 1.5
 """The most evaluations of a fold for each of its elements that is needed."""
 _MANY_STEPS = 8
