@@ -6,6 +6,11 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.cpu.loops.expr import Buffer, Expressions, LoopAxis
+from hlokit.cpu.loops.nest import Loops, Store
+from hlokit.cpu.lower.buffers import is_in_place
+from hlokit.forms.affine import Affine
+from hlokit.types import dtype as dtypes
 
 SEVERAL_RESULTS = """HloModule several
 greater {
@@ -137,3 +142,18 @@ ENTRY e {
     x = np.arange(320, dtype=np.int32).reshape(64, 5)
     for got, wanted in zip(compiled(x, x + 1), hk.evaluate(module, x, x + 1), strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(("rows", "is_once"), [(1, True), (2, False)])
+def test_what_a_loop_stores_again_in_each_step_is_not_in_place(rows: int, is_once: bool) -> None:
+    """Two results of one kernel, of which the smaller one does not depend on the outer loop: where it lay in place of
+    what both are made of, the outer loop's next step would read it."""
+    expressions = Expressions()
+    outer, inner = LoopAxis("i", rows, 1), LoopAxis("j", 47, 2)
+    read, large, small = Buffer("r", dtypes.f32, 47, 0), Buffer("l", dtypes.f32, 47 * rows, 1), Buffer("s", dtypes.f32, 47, 2)
+    j = Affine.of(inner)
+    element = expressions.node("load", dtypes.f32, (), (read, j))
+    twice = expressions.node("add", dtypes.f32, (element, element))
+    stores = [Store(large, Affine.of(outer) * 47 + j, twice), Store(small, j, element)]
+    loops = Loops([outer, inner], stores)
+    assert is_in_place(loops, read, small) is is_once
