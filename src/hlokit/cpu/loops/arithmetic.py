@@ -269,14 +269,14 @@ class NodeEmitter(Emitter):
 
 
 def _bounding(guards: tuple[Node, ...], deps: int) -> tuple[Node, ...]:
-    """The guards of a load but for those about other axes alone than its place's: they say where it is needed, not
-    where it is inside. What they let through somewhere is inside everywhere; of several about one axis all are kept."""
-    axes = [_tested_axis(guard) for guard in guards]
-    return tuple(
-        guard
-        for guard, axis in zip(guards, axes, strict=True)
-        if axis is None or axis.bit & deps or axes.count(axis) > 1
-    )
+    """The guards of a load but for those about an axis that neither its place nor another guard depends on: they say
+    where it is needed, not where it is inside, since steps of the axis pass them whatever other axes are at."""
+
+    def is_needed(guard: Node) -> bool:
+        axis = _tested_axis(guard)
+        return axis is None or bool(axis.bit & deps) or sum(bool(g.deps & axis.bit) for g in guards) > 1
+
+    return tuple(guard for guard in guards if is_needed(guard))
 
 
 def _tested_axis(guard: Node) -> LoopAxis | None:
