@@ -218,3 +218,17 @@ def test_short_folds_of_long_chains_are_loops(length: int, is_loop: bool) -> Non
     np.testing.assert_array_equal(hk.compile(module, strict=True)(given), expected)
     assert ("fold add over" in executable.as_text("loops")) is is_loop
     assert executable.program.text.count("fmul") + executable.program.text.count("fmuladd") <= 50
+
+
+def test_packing_padded_bits_is_a_loop_along_the_words() -> None:
+    """Written out, each of 32 steps would gather a byte of each of 16 rows."""
+    b = hk.Builder("packed")
+    bits = b.parameter(0, hk.pred[93, 93])
+    padded = hk.pad(bits, b.constant(False), [(0, 0, 0), (0, 3, 0)])
+    words = hk.convert_element_type(hk.reshape(padded, [93, 3, 32]), hk.u32)
+    shifted = hk.shift_left(words, b.iota(hk.u32[93, 3, 32], 2))
+    module = b.build(hk.reduce(shifted, b.constant(0, hk.u32), hk.add, [2]))
+    compiled = hk.compile(module)
+    assert "fold add over" in compiled.as_text("loops")
+    given = np.random.default_rng(0).random((93, 93)) < 0.5
+    np.testing.assert_array_equal(compiled(given), hk.evaluate(module, given))

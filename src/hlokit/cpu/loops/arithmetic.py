@@ -32,7 +32,7 @@ class NodeEmitter(Emitter):
     source  where constant arrays lie
     half    whether the machine computes in f16
     guards  the conditions under which alone what is being written is read
-    relied  those of them that what has been written since someone cleared it would differ without
+    relied  guards that nodes depend on which were made since this set was last replaced
     _exact  nodes in f32 all of whose values are ones of a narrower type: rounding to it changes none
     """
 

@@ -74,7 +74,7 @@ class Build:
         bound = self._loops.bindings.get(leaf)
         if bound is not None:
             return bound(index)
-        guards, relied = self.arithmetic.guards, self.arithmetic.relied
+        guards, relied = self.arithmetic.guards, self.arithmetic.relied  # a value is reused where its own guards hold
         known = self._memo.setdefault((leaf, index, self._loops.passes), [])
         for needed, value in known:
             if all(guard in guards for guard in needed):

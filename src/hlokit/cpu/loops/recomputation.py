@@ -141,13 +141,15 @@ class Recomputation:
         if places >= lanes or not WRITTEN_OUT < axis.extent <= _SHORT_ROWS * lanes:
             return
         if places and too_often(elements * lanes // places, elements, cost):
-            raise Materialise(leaf, f"vectors would compute it for {lanes} places where it is at {places}")
+            way = f"scalars would compute it for each of {elements} rows"
+            raise Materialise(leaf, way if is_scalar else f"vectors would compute it for {lanes} places, not {places}")
 
     def check_masked_fold(self, leaf: Leaf, index: Index, value: Any) -> None:
-        """Cuts a fold that the guards let through at some of its places alone, as a concatenation's operand: selects
-        come after it, so that it is computed at all of them. Short axes are written out, place by place."""
+        """Cuts a fold that the guards let through at only some places, as a concatenation's operand: the select comes
+        after the fold, which would be computed at all places. Short axes do not count: they are written out."""
         folded = 0
-        for node in parts_of([value]):
+        for result in parts_of([value]):
+            node = result.args[0] if result.op == "convert" else result  # maxima of narrow floats are made in f32
             if node.op != "part" or node.args[0].data.scan is not None:
                 return
             folded |= node.deps

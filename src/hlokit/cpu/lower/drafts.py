@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -244,7 +244,7 @@ def retried(
                     count = len(leaves.stored)
                     if found.is_size and not long_chains % _LONG_CHAINS:  # each would be found by building again
                         deep = MAX_DEPTH * _LONG_CHAINS // max(long_chains, _LONG_CHAINS)
-                        store_deep(leaves, inside(leaves, instructions), deep)
+                        store_deep(leaves, _inside(leaves, instructions), deep)
                     if len(leaves.stored) == count:
                         leaves.store(leaf, str(found))
                     long_chains += found.is_size
@@ -256,7 +256,7 @@ def retried(
         raise NoKernel(str(error), attempt.inlined()) from error
 
 
-def inside(leaves: Leaves, instructions: Iterable[Instruction]) -> set[Instruction]:
+def _inside(leaves: Leaves, instructions: Sequence[Instruction]) -> set[Instruction]:
     """The instructions that a kernel of these computes: they, and what they are made of up to what lies in memory."""
     found = set(instructions)
     stack = list(found)

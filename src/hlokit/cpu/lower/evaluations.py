@@ -34,11 +34,7 @@ class Evaluations:
             self.evaluations[leaf] = self.evaluations.get(leaf, 0) + evaluations
             self.users.setdefault(leaf, {})[key] = kernel.weight(leaf)
             if leaf.instruction in self._position:  # not in a loop's body
-                self.look_again(leaf)
-
-    def look_again(self, leaf: Leaf) -> None:
-        """Has `too_many` consider the leaf once more."""
-        heappush(self._changed, ((-self._position[leaf.instruction], leaf.number), leaf))
+                heappush(self._changed, ((-self._position[leaf.instruction], leaf.number), leaf))
 
     def remove(self, key: Key, kernel: Draft) -> None:
         for leaf, evaluations in kernel.spent.items():

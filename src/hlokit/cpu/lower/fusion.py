@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import islice
 
 from hlokit.cpu.lower.chain_cuts import MAX_FOLDS
-from hlokit.cpu.lower.drafts import Draft, inside
+from hlokit.cpu.lower.drafts import Draft
 from hlokit.cpu.lower.evaluations import Evaluations
 from hlokit.cpu.lower.kernels import element_draft, element_kernel
 from hlokit.cpu.lower.leaf import Leaf
@@ -147,32 +147,13 @@ class Fusion:
             return ()
         users, times = list(evaluations.users[leaf]), evaluations.evaluations[leaf]
         may_join = self._may_be_one([self._kernels[key] for key in users]) and shared.may_join(users)
-        others = () if may_join else self._also_too_often(leaf)
         for key in users:
             self._remove(key)
         if may_join:
             shared.join(users)
             return users[:1]
         self.leaves.store(leaf, f"it would be computed {times} times for {leaf.shape.size} elements")
-        for other, times in others:
-            self.leaves.store(other, f"it would be computed {times} times for {other.shape.size} elements")
         return users
-
-    def _also_too_often(self, leaf: Leaf) -> list[tuple[Leaf, int]]:
-        """Further leaves that the same kernels compute too often whether this one is stored or not, with how often."""
-        evaluations = self._evaluations
-        below = inside(self.leaves, [leaf.instruction])
-        found: list[tuple[Leaf, int]] = []
-        later: list[Leaf] = []
-        while (other := evaluations.too_many(self.leaves.stored)) is not None:
-            if other.instruction in below or evaluations.users[other].keys() != evaluations.users[leaf].keys():
-                later.append(other)
-                continue
-            found.append((other, evaluations.evaluations[other]))
-            below |= inside(self.leaves, [other.instruction])
-        for other in later:
-            evaluations.look_again(other)
-        return found
 
     def _may_be_one(self, kernels: Sequence[Draft]) -> bool:
         """Whether kernels that compute the same values could do so at once."""
