@@ -251,7 +251,16 @@ def this_machine() -> Target:
     features = [name for name, present in found.items() if present] or _least(triple)
     if "amx-tile" in features and not _may_use_matrix_registers():
         features = [name for name in features if not name.startswith("amx-")]
-    return _target(triple, llvm.get_host_cpu_name(), features)
+    return _target(triple, _scheduled_as(llvm.get_host_cpu_name(), features), features)
+
+
+_WITH_MATRIX_REGISTERS = ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d", "diamondrapids")
+
+
+def _scheduled_as(cpu: str, features: list[str]) -> str:
+    """The CPU whose instruction times LLVM takes: the one that it names by the model's number, but for a number that
+    a virtual machine makes up, such as a Rocket Lake with AMX."""
+    return cpu if "amx-tile" not in features or cpu in _WITH_MATRIX_REGISTERS else _WITH_MATRIX_REGISTERS[0]
 
 
 def _may_use_matrix_registers() -> bool:

@@ -12,6 +12,9 @@ from hlokit.cpu.kernels.contraction.tile import Steps, VectorTile
 from hlokit.cpu.kernels.routine import Call, up
 from hlokit.cpu.llvm import Function, Index, Module, Pointer, Value, transposed
 
+_FEW_SUMS = 24
+"""Sums of a tile that leave LLVM registers for the factors of more than two steps."""
+
 
 class ConvolutionTile:
     """Writes `void @tile(ptr table, ptr lhs, ptr rhs, i64 index...)` for tiles of rows x columns x a panel's features.
@@ -102,12 +105,14 @@ class ConvolutionTile:
         """Loops over the products. Some steps of the innermost one are written out in a row.
 
         None that read an input twice, for LLVM would keep it in a register that is not there. Nor two of a long run of
-        neighbours: in a loop on its own LLVM then keeps all sums of a full tile in memory.
+        neighbours: in a loop on its own LLVM then keeps all sums of a full tile in memory; for some CPUs it does so
+        wherever more than two steps of a full tile are in a row.
         """
         *outer, last = self.plan.steps(self.panel.vectors * self.lanes) or [ProductLoop(1, 1, 0, 0)]
         counts = (last.taps,) if not outer and last.lhs == self.scalar.bytes else (last.taps, 2, 3)
         is_free = last.together == 1 and not last.is_cut
-        fitting = (n for n in counts if is_free and n <= 4 and last.taps % n == 0 and self._are_apart(n, last.lhs))
+        most = 4 if len(self._kernel().places) <= _FEW_SUMS else 2
+        fitting = (n for n in counts if is_free and n <= most and last.taps % n == 0 and self._are_apart(n, last.lhs))
         return [*map(self._steps, outer), replace(self._steps(last), unroll=next(fitting, 1))]
 
     def _steps(self, loop: ProductLoop) -> Steps:
