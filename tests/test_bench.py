@@ -229,7 +229,7 @@ def test_csv_is_what_the_chart_reads(tmp_path: Path) -> None:
     assert "2 programs, geometric mean 1.00, slower than XLA: slow (0.25)" in chart.summary(path)
 
 
-@pytest.mark.parametrize(("name", "mean"), [("workloads", "3.50"), ("workloads_zen5", "4.29")])
+@pytest.mark.parametrize(("name", "mean"), [("workloads", "3.50"), ("workloads_zen5", "4.29"), ("workloads_xeon", "4.11")])
 def test_the_published_tables_of_workloads_are_whole(name: str, mean: str) -> None:
     """A dot for each workload that there is."""
     path = chart.FOLDER / f"{name}.csv"

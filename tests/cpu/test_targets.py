@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import platform
 import re
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 import hlokit as hk
+from hlokit.cpu import target as targets
 from hlokit.cpu.compiler import compile_program
 from hlokit.cpu.jit.objects import assembly, compile_object
 from hlokit.cpu.target import baseline, parse
@@ -92,3 +96,37 @@ def test_an_architecture_has_two_names(one: str, other: str) -> None:
         module = hk.parse(f"HloModule m\nENTRY e {{ {_HOT[name]} }}\n")
         texts = {compile_program(module, parse(f"{a}-unknown-linux-gnu/{cpu},{features}")).text for a in (one, other)}
         assert len(texts) == 1
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v4", "icelake-server", "sapphirerapids", "znver5"])
+@pytest.mark.parametrize("features", [1, 2, 3, 4])
+def test_sums_of_a_convolution_stay_in_registers(features: int, cpu: str) -> None:
+    """LLVM kept all 28 sums of a tile in memory, for some CPUs, where three steps were in a row: half of the speed."""
+    target = replace(baseline("x86-64-avx512"), cpu=cpu)
+    module = hk.parse(
+        f"HloModule m\nENTRY e {{ x = f32[8,112,112,{features}] parameter(0) w = f32[3,3,{features},64] parameter(1) "
+        "ROOT r = f32[8,112,112,64] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f }\n"
+    )
+    functions = assembly(compile_program(module, target).text, target).split("\n\t.size\t")
+    tiles = [text for text in functions if text.count("\tvfmadd") >= 28]
+    assert tiles
+    for tile in tiles:
+        assert len(re.findall(r"\tvmov\w+\t%zmm\d+, -?\d*\(%rsp\)", tile)) <= 4
+
+
+def test_a_cpu_with_amx_by_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual machine may give its CPU the number of a model without AMX."""
+
+    monkeypatch.setattr(targets, "_may_use_matrix_registers", lambda: True)
+    for cpu, features, expected in (
+        ("rocketlake", "avx512f amx-tile", "sapphirerapids"),
+        ("rocketlake", "avx512f", "rocketlake"),
+        ("graniterapids", "avx512f amx-tile", "graniterapids"),
+    ):
+        library = SimpleNamespace(
+            get_process_triple=lambda: "x86_64-unknown-linux-gnu",
+            get_host_cpu_name=partial(str, cpu),
+            get_host_cpu_features=partial(dict.fromkeys, features.split(), True),
+        )
+        monkeypatch.setattr(targets, "llvm_library", partial(getattr, SimpleNamespace(it=library), "it"))
+        assert targets.this_machine.__wrapped__().cpu == expected

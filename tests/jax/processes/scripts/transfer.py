@@ -3,12 +3,14 @@
 python transfer.py PORT PORT
 """
 
+import faulthandler
 import os
 import sys
 
 import jax
 import numpy as np
 
+faulthandler.dump_traceback_later(120, exit=True)  # where a process waits that gets no data
 jax.distributed.initialize()
 jax.config.update("jax_cross_host_transfer_socket_address", f"127.0.0.1:{sys.argv[1 + int(os.environ['RANK'])]}")
 jax.config.update("jax_cross_host_transfer_transfer_size", 64 * 1024)
