@@ -359,7 +359,7 @@ def test_what_a_run_does_not_read_stays(client: xc.Client) -> None:
 
 
 def test_nothing_can_arrive(client: xc.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "_other_threads", lambda: False)
+    monkeypatch.setattr(feeds, "_others_than", lambda reader: False)
     with pytest.raises(xc.XlaRuntimeError, match="INFEED-9"):
         client.compile(talking()).execute([])
     with pytest.raises(xc.XlaRuntimeError, match="the outfeed queue is empty"):

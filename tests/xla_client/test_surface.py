@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,11 @@ def test_infeed_and_outfeed_go_through_the_device() -> None:
     assert np.asarray(device.transfer_from_outfeed(shape)).tolist() == [-1, -2]
     with pytest.raises(xc.XlaRuntimeError, match="INFEED-9"):
         executable.execute([])
+    thread = threading.Thread(target=time.sleep, args=(0.2,))  # which could add a value, but ends
+    thread.start()
+    with pytest.raises(xc.XlaRuntimeError, match="INFEED-9"):
+        executable.execute([])
+    thread.join()
 
 
 def test_two_replicas() -> None:

@@ -37,10 +37,11 @@ class Feed:
 
     def values(self) -> Iterator[Any]:
         """The values, for one execution or reader of the calling thread: NOT_YET when to ask again."""
-        return self._values_while(_other_threads())
+        return self._values_for(threading.current_thread())
 
-    def _values_while(self, others: bool) -> Iterator[Any]:
+    def _values_for(self, reader: threading.Thread) -> Iterator[Any]:
         while True:
+            others = _others_than(reader)  # before the values are looked at: what a thread added as its last is there
             with self._changed:
                 if not self._values and others:
                     self._changed.wait(_POLL)
@@ -50,10 +51,9 @@ class Feed:
             yield value
 
 
-def _other_threads() -> bool:
-    """Whether Python threads run that are neither the caller's nor hlokit's own."""
-    here = threading.current_thread()
-    return any(thread is not here and not _is_own(thread) for thread in threading.enumerate())
+def _others_than(reader: threading.Thread) -> bool:
+    """Whether Python threads run that are neither the reader nor hlokit's own."""
+    return any(thread is not reader and not _is_own(thread) for thread in threading.enumerate())
 
 
 def _is_own(thread: threading.Thread) -> bool:
