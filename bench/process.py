@@ -89,4 +89,5 @@ class Process:
         self.child.wait()
         for pipe in (self.child.stdin, self.child.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # what was written last has no reader
+                    pipe.close()
