@@ -116,7 +116,6 @@ def test_sums_of_a_convolution_stay_in_registers(features: int, cpu: str) -> Non
 
 def test_a_cpu_with_amx_by_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """A virtual machine may give its CPU the number of a model without AMX."""
-
     monkeypatch.setattr(targets, "_may_use_matrix_registers", lambda: True)
     for cpu, features, expected in (
         ("rocketlake", "avx512f amx-tile", "sapphirerapids"),
@@ -128,5 +127,5 @@ def test_a_cpu_with_amx_by_another_name(monkeypatch: pytest.MonkeyPatch) -> None
             get_host_cpu_name=partial(str, cpu),
             get_host_cpu_features=partial(dict.fromkeys, features.split(), True),
         )
-        monkeypatch.setattr(targets, "llvm_library", partial(getattr, SimpleNamespace(it=library), "it"))
+        monkeypatch.setattr(targets, "llvm_library", lambda library=library: library)
         assert targets.this_machine.__wrapped__().cpu == expected

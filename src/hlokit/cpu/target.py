@@ -259,8 +259,8 @@ _WITH_MATRIX_REGISTERS = ("sapphirerapids", "emeraldrapids", "graniterapids", "g
 
 def _scheduled_as(cpu: str, features: list[str]) -> str:
     """The CPU whose instruction times LLVM takes: the one that it names by the model's number, but for a number that
-    a virtual machine makes up, such as a Rocket Lake with AMX."""
-    return cpu if "amx-tile" not in features or cpu in _WITH_MATRIX_REGISTERS else _WITH_MATRIX_REGISTERS[0]
+    a virtual machine makes up, such as a Rocket Lake with AMX: that counts as a Sapphire Rapids."""
+    return cpu if "amx-tile" not in features or cpu in _WITH_MATRIX_REGISTERS else "sapphirerapids"
 
 
 def _may_use_matrix_registers() -> bool:

@@ -41,7 +41,7 @@ class Feed:
 
     def _values_for(self, reader: threading.Thread) -> Iterator[Any]:
         while True:
-            others = _others_than(reader)  # before the values are looked at: what a thread added as its last is there
+            others = _others_than(reader)  # asked first: what a thread adds before it ends is then seen
             with self._changed:
                 if not self._values and others:
                     self._changed.wait(_POLL)

@@ -10,7 +10,7 @@ import sys
 import jax
 import numpy as np
 
-faulthandler.dump_traceback_later(120, exit=True)  # where a process waits that gets no data
+faulthandler.dump_traceback_later(120, exit=True)  # shows where one waits for data that do not come
 jax.distributed.initialize()
 jax.config.update("jax_cross_host_transfer_socket_address", f"127.0.0.1:{sys.argv[1 + int(os.environ['RANK'])]}")
 jax.config.update("jax_cross_host_transfer_transfer_size", 64 * 1024)
